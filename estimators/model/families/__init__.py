@@ -1,0 +1,58 @@
+"""Family formulas: from a Hugging Face style config to the shapes of its network.
+
+A family is a module with ``DEFAULTS`` (what the transformers config class assumes for absent keys) and
+``build(config) -> ModelSpec``. Only the module of the family in use is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from estimators.errors import InputError, NotModelled, UnknownName, short
+from estimators.model.families.common import Config
+from estimators.model.spec import ModelSpec
+
+# model_type -> module in this package
+FAMILIES: dict[str, str] = {
+    # decoder-only, dense
+    "llama": "llama",
+}
+
+
+class UnknownFamily(UnknownName, NotModelled):
+    """A ``model_type`` that has no formula here; transformers may still know it."""
+
+
+def build(config: Mapping[str, Any], where: str = "config") -> ModelSpec:
+    """The network that ``config`` describes, with its language-modelling head. ``where`` opens each error message.
+
+    Raises ``InputError`` for a config that contradicts itself, ``NotModelled`` for a family or head class without a
+    formula (a caller can then ask transformers).
+    """
+    if not isinstance(config, Mapping):
+        raise InputError(f"{where} is {short(config)}; give an object with model_type and the sizes")
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str):
+        raise InputError(f"{where}: model_type is {short(model_type)}; give a name such as 'llama'")
+    if model_type not in FAMILIES:
+        raise UnknownFamily("model_type", model_type, FAMILIES, "(its shapes can be read from transformers instead)")
+    family = import_module(f"{__name__}.{FAMILIES[model_type]}")
+    spec: ModelSpec = family.build(Config(config, family.DEFAULTS, where))
+    _require_head(config, {spec.class_name, *getattr(family, "ALSO_NAMED", ())}, spec.class_name, where)
+    return spec
+
+
+def _require_head(config: Mapping[str, Any], modelled: set[str], class_name: str, where: str) -> None:
+    """The formulas have one head class each; another one changes the parameters."""
+    architectures = config.get("architectures")
+    if not architectures:
+        return
+    if not isinstance(architectures, list | tuple) or not all(isinstance(name, str) for name in architectures):
+        raise InputError(f"{where}: architectures is {short(architectures)}; give a list of class names")
+    if not modelled.intersection(architectures):
+        raise NotModelled(
+            f"{where}: architectures is {short(list(architectures))}, and the formula here is that of {class_name}; "
+            "its shapes can be read from transformers instead"
+        )
