@@ -18,6 +18,19 @@ from estimators.model.spec import ModelSpec
 FAMILIES: dict[str, str] = {
     # decoder-only, dense
     "llama": "llama",
+    # mixtures of experts
+    "mixtral": "mixtral",
+    "qwen2_moe": "qwen2_moe",
+    "qwen3_moe": "qwen3_moe",
+    "qwen3_next": "qwen3_next",
+    "deepseek_v2": "deepseek_v2",
+    "deepseek_v3": "deepseek_v3",
+    "glm4_moe": "glm4_moe",
+    "olmoe": "olmoe",
+    "granitemoe": "granitemoe",
+    "phimoe": "phimoe",
+    "gpt_oss": "gpt_oss",
+    "llama4_text": "llama4_text",
 }
 
 
