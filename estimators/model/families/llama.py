@@ -1,0 +1,25 @@
+"""Llama: grouped-query attention, RMSNorm, gated MLP. Llama 1 to 3.3, CodeLlama, Yi, SmolLM, DeepSeek distillations."""
+
+from __future__ import annotations
+
+from estimators.model.families.common import Config
+from estimators.model.families.decoder import attention, block_norms, gated_mlp, llama_frame, read_heads, rotary
+from estimators.model.spec import ModelSpec
+
+# transformers LlamaConfig
+DEFAULTS = {
+    "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False,
+}  # fmt: skip
+ALSO_NAMED = ("LLaMAForCausalLM",)  # checkpoints converted before transformers settled on the spelling
+
+
+def build(config: Config) -> ModelSpec:
+    heads = read_heads(config, must_divide=True)
+    bias = config.flag("attention_bias")
+    block = (
+        *attention(config, heads, bias, bias),
+        *gated_mlp(config, config.flag("mlp_bias")),
+        *block_norms(config, "input_layernorm", "post_attention_layernorm"),
+    )
+    return llama_frame(config, "LlamaForCausalLM", "LlamaDecoderLayer", block, rotary(config, heads.size))
