@@ -1,0 +1,25 @@
+"""Host RAM of a node beside what an engine offloads: the copies that loading a checkpoint makes.
+
+Per node, never per cluster. Source of the copies: transformers ``from_pretrained`` reads the checkpoint into host RAM
+on every rank unless parameters are partitioned as they are built (``zero.Init``) or only rank 0 reads them
+(``fsdp_cpu_ram_efficient_loading``).
+"""
+
+from __future__ import annotations
+
+from estimators.result import Term
+from estimators.run import Run
+from estimators.workload import DTYPE_BYTES
+
+
+def host_terms(run: Run) -> dict[str, tuple[Term, ...]]:
+    """Host terms by instant, for one node."""
+    return {"load": load_terms(run)}
+
+
+def load_terms(run: Run) -> tuple[Term, ...]:
+    """One whole model per loading rank, in the dtype in which it is read."""
+    settings, ranks = run.settings, run.cluster.gpus_per_node
+    whole = run.model.num_params * DTYPE_BYTES[settings.load_dtype]
+    loading = 1 if settings.knobs.get("rank0_load") else ranks
+    return (Term("checkpoint copies", "params", whole * loading, f"{loading} x parameters x {settings.load_dtype}", "host"),)

@@ -1,0 +1,233 @@
+"""Composes what engine, host and runtime say into one ``Estimate``; the only place where a verdict is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from estimators.cluster import Cluster, parse_cluster
+from estimators.engines import hold
+from estimators.errors import AdvisorError, IllegalCombination
+from estimators.host import host_terms
+from estimators.model import resolve_model
+from estimators.model.methods import trained
+from estimators.model.spec import ModelSpec
+from estimators.result import INSTANTS, Instant, Interval, Term, merged
+from estimators.run import Run
+from estimators.runtime import Overhead, overheads, reserve
+from estimators.stacks import settle
+from estimators.strategy import DEFAULT_NAMES, OTHER_NAMES, Strategy, parse_strategy
+from estimators.workload import Workload, workload
+
+if TYPE_CHECKING:
+    import os
+
+VERDICTS = ("fits", "tight", "unknown", "no")
+
+# What the terms do not hold yet; while it is not empty an estimate that does not fail is `unknown`, not `fits`.
+NOT_COUNTED = ("activations", "logits and loss", "temporaries of the optimizer step")
+
+
+@dataclass(frozen=True)
+class GpuBytes:
+    """Memory of the GPU that needs most, in bytes: tensors, the allocator's reserve, the process as nvidia-smi sees it."""
+
+    allocated: Interval
+    reserved: Interval
+    process: Interval
+    capacity: int
+    runtime: tuple[Overhead, ...]
+
+    @property
+    def low(self) -> float:
+        return self.allocated.low
+
+    @property
+    def expected(self) -> float:
+        return self.allocated.expected
+
+    @property
+    def high(self) -> float:
+        return self.allocated.high
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """What one strategy needs, instant by instant. ``estimate[name]`` is an instant; the peak is the largest one.
+
+    Everything is computed from ``run`` when it is first read; nothing changes afterwards.
+    """
+
+    run: Run
+
+    @cached_property
+    def instants(self) -> tuple[Instant, ...]:
+        held = hold(self.run)
+        on_host = host_terms(self.run)
+        return tuple(
+            Instant(name, merged((*held[name], *on_host.get(name, ())))) for name in INSTANTS if name in held
+        )
+
+    def __getitem__(self, name: str) -> Instant:
+        for instant in self.instants:
+            if instant.name == name:
+                return instant
+        raise KeyError(f"{name}: no such instant; this estimate has {', '.join(i.name for i in self.instants)}")
+
+    @property
+    def strategy(self) -> str:
+        return self.run.strategy.name
+
+    @cached_property
+    def peak(self) -> Instant:
+        """The instant that needs most of the GPU between load and step (``save`` stands apart: see ``save_bytes``)."""
+        return max((i for i in self.instants if i.name != "save"), key=lambda i: i.gpu_bytes)
+
+    @cached_property
+    def gpu(self) -> GpuBytes:
+        allocated = Interval.exact(self.peak.gpu_bytes)
+        reserved = reserve(self.run, allocated)
+        runtime = overheads(self.run)
+        process = reserved
+        for overhead in runtime:
+            process = process + Interval(overhead.low, overhead.expected, overhead.high)
+        return GpuBytes(allocated, reserved, process, self.run.cluster.gpu.memory_bytes, runtime)
+
+    @cached_property
+    def host(self) -> Interval:
+        """Host RAM of one node at the instant that needs most, in bytes."""
+        return Interval.exact(max(i.total("host") for i in self.instants))
+
+    @cached_property
+    def nvme_bytes(self) -> int:
+        """NVMe of one node, in bytes."""
+        return max(i.total("nvme") for i in self.instants)
+
+    @cached_property
+    def verdict(self) -> str:
+        """``no``, ``unknown``, ``tight`` or ``fits``, as `interface.md` reads numbers; :attr:`reason` says why."""
+        return self._judged[0]
+
+    @cached_property
+    def reason(self) -> str:
+        return self._judged[1]
+
+    @cached_property
+    def _judged(self) -> tuple[str, str]:
+        gpu, cluster = self.gpu, self.run.cluster
+        outside = sum(o.expected for o in gpu.runtime)
+        needed = max(gpu.allocated.expected, self._save_bytes) + outside
+        if needed > gpu.capacity:
+            return "no", f"the GPU at {self.peak.name}"
+        if cluster.host_bytes is not None and self.host.expected > cluster.host_bytes:
+            return "no", "host RAM"
+        if cluster.nvme_bytes is not None and self.nvme_bytes > cluster.nvme_bytes:
+            return "no", "NVMe"
+        if NOT_COUNTED:
+            return "unknown", "not yet counted: " + ", ".join(NOT_COUNTED)
+        host_tight = cluster.host_bytes is not None and self.host.high > cluster.host_bytes
+        if gpu.process.high > gpu.capacity or host_tight:
+            return "tight", "host RAM" if host_tight else f"the GPU at {self.peak.name}"
+        return "fits", ""
+
+    @cached_property
+    def _save_bytes(self) -> int:
+        return max((i.gpu_bytes for i in self.instants if i.name == "save"), default=0)
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know: assumed values, versions, what is not counted."""
+        notes = [*self.run.cluster.notes, *self.run.settings.notes]
+        if self.run.cluster.host_bytes is None and self.host.expected:
+            notes.append("host RAM is not judged: give --host-memory")
+        if NOT_COUNTED:
+            notes.append("not yet counted: " + ", ".join(NOT_COUNTED))
+        return tuple(dict.fromkeys(notes))
+
+
+@lru_cache(maxsize=8192)
+def _run(model: ModelSpec, cluster: Cluster, strategy: Strategy, asked: Workload, device: str) -> Run:
+    settings = settle(model, cluster, asked, strategy, device)
+    return Run(trained(model, asked, settings), cluster, asked, strategy, settings)
+
+
+def resolve(
+    model: object, cluster: str | Cluster, strategy: str | Strategy, device: str = "cuda", **fields: Any
+) -> Run:
+    """Everything a caller passes, resolved once. Raises the errors of ``estimators.errors``."""
+    spec = resolve_model(model)
+    where = parse_cluster(cluster) if isinstance(cluster, str) else cluster
+    how = parse_strategy(strategy) if isinstance(strategy, str) else strategy
+    asked = fields["workload"] if "workload" in fields else workload(**fields)
+    check_ranks(how, where)
+    return _run(spec, where, how, asked, device)
+
+
+def check_ranks(strategy: Strategy, cluster: Cluster) -> None:
+    """Raise ``IllegalCombination`` where a strategy does not go with a number of ranks."""
+    if strategy.base == "single" and cluster.ranks > 1:
+        raise IllegalCombination(f"single is one GPU, the cluster has {cluster.ranks}; use ddp or give 1x{cluster.gpu.name}")
+    for knob in ("shard", "hpz", "mics"):
+        size = strategy.options.get(knob)
+        if isinstance(size, int) and size > 1 and cluster.ranks % size:
+            raise IllegalCombination(f"{strategy.name}: {knob}={size} does not divide the {cluster.ranks} ranks")
+
+
+def estimate(
+    model: str | os.PathLike[str] | Mapping[str, Any] | ModelSpec | Any,
+    cluster: str | Cluster,
+    strategy: str | Strategy,
+    *,
+    device: str = "cuda",
+    **workload_fields: Any,
+) -> Estimate:
+    """What ``strategy`` needs for this model on this cluster.
+
+    ``model``: a catalogue name or alias, a folder or ``config.json``, a Hugging Face id, a config dictionary, a live
+    ``torch.nn.Module`` or a ``ModelSpec``. ``cluster``: ``"4xA10"`` or a ``Cluster``. ``strategy``: a name, alias or full
+    spelling. ``workload_fields``: the fields of ``estimators.workload.Workload``.
+
+    >>> estimate("llama-8b", "8xH100", "zero3").peak.name  # doctest: +SKIP
+    'step'
+    """
+    return Estimate(resolve(model, cluster, strategy, device, **workload_fields))
+
+
+def default_strategies(cluster: Cluster, everything: bool = False) -> tuple[str, ...]:
+    """The names that are answered when nobody names a strategy; ``everything`` adds the rest of what is legal."""
+    if cluster.ranks == 1 and not everything:
+        return ("single",)
+    first = ("single", *DEFAULT_NAMES) if cluster.ranks == 1 else DEFAULT_NAMES
+    return (*first, *OTHER_NAMES) if everything else first
+
+
+def estimate_all(
+    model: object,
+    cluster: str | Cluster,
+    strategies: Sequence[str | Strategy] | None = None,
+    *,
+    everything: bool = False,
+    **workload_fields: Any,
+) -> tuple[list[Estimate], dict[str, str]]:
+    """Estimates of several strategies, and the reason for each that this workload or cluster rules out.
+
+    Strategies that the caller named raise when they are illegal; of the default list they are left out with a reason.
+    """
+    spec = resolve_model(model)
+    where = parse_cluster(cluster) if isinstance(cluster, str) else cluster
+    if strategies:
+        return [estimate(spec, where, s, **workload_fields) for s in strategies], {}
+    found, left_out = [], {}
+    for name in default_strategies(where, everything):
+        try:
+            found.append(estimate(spec, where, name, **workload_fields))
+        except AdvisorError as reason:
+            left_out[name] = str(reason)
+    return found, left_out
+
+
+def category_totals(terms: Sequence[Term], place: str = "gpu") -> dict[str, int]:
+    """Bytes by category of some terms in one place."""
+    return Instant("", tuple(terms)).by_category(place)

@@ -1,0 +1,7 @@
+"""``python -m selector.cli``."""
+
+import sys
+
+from selector.cli import main
+
+sys.exit(main())

@@ -1,0 +1,115 @@
+"""Where results go: stdout or a file, in the format that was asked for. Notes go to stderr."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from estimators.errors import InputError
+from selector.cli.parser import FORMATS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def check_format(parsed: argparse.Namespace) -> None:
+    """Refuse an unknown format, or a file that cannot be written, before anything is computed."""
+    if parsed.format not in FORMATS:
+        raise InputError(f"format {parsed.format!r} is not one of {', '.join(FORMATS)}")
+    if parsed.out:
+        folder = os.path.dirname(os.path.abspath(parsed.out))
+        if not os.path.isdir(folder):
+            raise InputError(f"--out {parsed.out}: there is no folder {folder}")
+        if os.path.isdir(parsed.out):
+            raise InputError(f"--out {parsed.out} is a folder; name a file")
+
+
+def emit(
+    parsed: argparse.Namespace,
+    document: Mapping[str, Any],
+    rows: Rows,
+    draw: Callable[[Console], None],
+    notes: Sequence[str] = (),
+) -> None:
+    """Print one result: ``document`` is its JSON, ``rows`` its CSV and markdown, ``draw`` its table."""
+    if parsed.format == "table":
+        write(parsed, drawn(draw, parsed.out))
+    elif parsed.format == "json":
+        import json
+
+        write(parsed, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    else:
+        write(parsed, as_csv(rows) if parsed.format == "csv" else as_markdown(rows))
+    if not parsed.quiet:
+        for note in notes:
+            print(f"note: {note}", file=sys.stderr)
+
+
+def drawn(draw: Callable[[Console], None], out: str | None) -> str | None:
+    """Draw straight to the terminal; into text when the result goes to a file."""
+    from rich.console import Console
+
+    if out:
+        import io
+
+        page = Console(file=io.StringIO(), width=width_of_terminal() or 120, no_color=True, highlight=False)
+        draw(page)
+        return page.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+    draw(Console(highlight=False, width=width_of_terminal(), soft_wrap=False))
+    return None
+
+
+def width_of_terminal() -> int | None:
+    """Columns: the terminal's, or 120 when output is piped and COLUMNS does not say otherwise."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
+        return None
+    return 120
+
+
+def write(parsed: argparse.Namespace, text: str | None) -> None:
+    """Text to stdout, or to ``--out`` by way of a file beside it, so that an old file survives a failure."""
+    if text is None:
+        return
+    if not parsed.out:
+        sys.stdout.write(text)
+        return
+    beside = f"{parsed.out}.{os.getpid()}.part"
+    try:
+        with open(beside, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(beside, parsed.out)
+    except OSError as error:
+        if os.path.exists(beside):
+            os.unlink(beside)
+        raise InputError(f"--out {parsed.out} cannot be written: {error.strerror}") from None
+
+
+def as_csv(rows: Rows) -> str:
+    """Rows with a header line; nested values as compact JSON."""
+    import csv
+    import io
+
+    page = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(page, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return page.getvalue()
+
+
+def as_markdown(rows: Rows) -> str:
+    """Rows as a GitHub table; numbers to the right."""
+    if not rows:
+        return ""
+    keys = list(rows[0])
+    numeric = {k for k in keys if all(isinstance(r[k], int | float) for r in rows if r[k] is not None)}
+    lines = ["| " + " | ".join(keys) + " |", "|" + "|".join("---:" if k in numeric else "---" for k in keys) + "|"]
+    for row in rows:
+        cells = ("" if row[k] is None else str(row[k]).replace("|", "\\|").replace("\n", " ") for k in keys)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"

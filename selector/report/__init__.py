@@ -1,0 +1,1 @@
+"""Results as tables, text and files."""

@@ -1,0 +1,47 @@
+"""Words that tables and reports share."""
+
+from __future__ import annotations
+
+from estimators.memory import Estimate
+from estimators.model.spec import ModelSpec
+from estimators.units import gib
+
+VERDICT_ORDER = {"fits": 0, "tight": 1, "unknown": 2, "no": 3}
+VERDICT_STYLE = {"fits": "green", "tight": "yellow", "unknown": "cyan", "no": "red"}
+CATEGORY_WORDS = {
+    "params": "parameters", "gradients": "gradients", "master": "master weights", "optimizer": "optimizer states",
+    "activations": "activations", "logits": "logits", "buffers": "buffers", "temporaries": "temporaries",
+    "workspace": "workspaces",
+}  # fmt: skip
+METHOD_WORDS = {
+    "full": "full training", "lora": "LoRA", "dora": "DoRA", "qlora": "QLoRA", "freeze": "frozen parts",
+}  # fmt: skip
+
+
+def by_verdict(estimates: list[Estimate]) -> list[Estimate]:
+    """What fits first, inside a verdict what needs least of the GPU first."""
+    return sorted(estimates, key=lambda e: (VERDICT_ORDER[e.verdict], e.gpu.expected))
+
+
+def headline(model: ModelSpec, estimate: Estimate) -> str:
+    """One line that restates the question: model, cluster, workload."""
+    run, cluster = estimate.run, estimate.run.cluster
+    work = run.workload
+    gpus = f"{cluster.nodes} x {cluster.gpus_per_node}" if cluster.nodes > 1 else f"{cluster.gpus_per_node}"
+    method = METHOD_WORDS[work.method]
+    if work.has_adapters:
+        method += f" rank {work.lora_rank}"
+    return (
+        f"{model.name} ({model.num_params / 1e9:.2f} B parameters, {run.model.num_trainable / 1e9:.3g} B train) on "
+        f"{gpus} x {cluster.gpu.name} ({gib(cluster.gpu.memory_bytes)} GiB each): {method}, {work.precision}, "
+        f"{work.micro_batch} x {work.seq_len} tokens, stack {work.stack}"
+    )
+
+
+def bar(share: float, width: int) -> str:
+    """A bar of ``width`` cells, filled to ``share`` of the card; ``▶`` at the end means more than the card has."""
+    if share > 1:
+        return "█" * (width - 1) + "▶"
+    eighths = round(share * width * 8)
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(width, "·")
