@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any
 
 import torch
@@ -69,7 +70,8 @@ class Census(TorchDispatchMode):
         self._label_by_site = label_by_site
         self._label_inputs = label_inputs or {}
         self._alive: dict[int, Block] = {}
-        self._events: list[tuple[Block, int]] = []  # block and its change in bytes
+        self._events: list[tuple[Block, int, str]] = []  # block, its change in bytes, the region
+        self._region = ""
         self._marks: list[tuple[str, int, int]] = []  # phase and its range of events
 
     # -- noting ------------------------------------------------------------------------------------------------
@@ -79,7 +81,7 @@ class Census(TorchDispatchMode):
             return NotImplemented  # let it become an operation on its local tensor first
         for piece, label in self._label_inputs.items():
             if piece in str(func):
-                self.own(label, (t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)), weak=True)
+                self.own(label, (t for t in tree_leaves(args) if isinstance(t, torch.Tensor)), weak=True)
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, torch.Tensor):
@@ -106,7 +108,7 @@ class Census(TorchDispatchMode):
 
     def _change(self, block: Block, size: int) -> None:
         if size != block.bytes:
-            self._events.append((block, size - block.bytes))
+            self._events.append((block, size - block.bytes, self._region))
             block.bytes = size
 
     def __enter__(self) -> Census:
@@ -146,6 +148,27 @@ class Census(TorchDispatchMode):
         yield
         self._marks.append((name, first, len(self._events)))
 
+    @contextmanager
+    def region(self, name: str) -> Iterator[None]:
+        """Mark the events inside as part of something that happens again and again, such as a reduction."""
+        outer, self._region = self._region, name
+        try:
+            yield
+        finally:
+            self._region = outer
+
+    def mark_calls(self, owner: Any, function: str, region: str) -> Callable[[], None]:
+        """Every call of ``owner.function`` becomes a region; the answer undoes it."""
+        original = getattr(owner, function)
+
+        @wraps(original)
+        def marked(*args: Any, **kwargs: Any) -> Any:
+            with self.region(region):
+                return original(*args, **kwargs)
+
+        setattr(owner, function, marked)
+        return lambda: setattr(owner, function, original)
+
     # -- reading -----------------------------------------------------------------------------------------------
 
     def label(self, block: Block) -> str:
@@ -155,20 +178,28 @@ class Census(TorchDispatchMode):
         """What is alive at this moment."""
         return self._moment({block: block.bytes for block in self._alive.values() if block.bytes})
 
-    def peak(self, phase: str, without: tuple[str, ...] = (OTHER,)) -> Moment:
-        """The moment of a phase at which the sum of all labels but ``without`` was largest, and what it consisted of."""
+    def peak(
+        self, phase: str, without: tuple[str, ...] = (OTHER,), region: str | None = None, outside: str | None = None
+    ) -> Moment:
+        """The moment of a phase at which the sum of all labels but ``without`` was largest, and what it consisted of.
+
+        ``region``: only moments inside it; ``outside``: only moments that are not. A phase without such a moment is
+        read at its beginning.
+        """
         first, last = next((a, b) for name, a, b in reversed(self._marks) if name == phase)
         counted: dict[Block, bool] = {}
         alive: dict[Block, int] = {}
         total = best = 0
         at = first
-        for index, (block, change) in enumerate(self._events[:last]):
+        for index, (block, change, where) in enumerate(self._events[:last]):
             if block not in counted:
                 counted[block] = self.label(block) not in without
             total += change if counted[block] else 0
-            if index + 1 == first or (index >= first and total > best):
+            if index < first or where == outside or (region is not None and where != region):
+                continue
+            if total > best:
                 best, at = total, index + 1
-        for block, change in self._events[:at]:
+        for block, change, _ in self._events[:at]:
             alive[block] = alive.get(block, 0) + change
         return self._moment({block: size for block, size in alive.items() if size})
 
@@ -182,7 +213,7 @@ class Census(TorchDispatchMode):
     def events(self, phase: str) -> Iterator[tuple[str, int, str]]:
         """Label, change and site of each event of a phase, to read what an engine did in order."""
         first, last = next((a, b) for name, a, b in reversed(self._marks) if name == phase)
-        return ((self.label(block), change, block.site) for block, change in self._events[first:last])
+        return ((self.label(block), change, f"{where or '-'} {block.site}") for block, change, where in self._events[first:last])
 
 
 def _site() -> str:
