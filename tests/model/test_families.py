@@ -1,4 +1,4 @@
-"""Each dense family against its transformers class on the meta device: small odd sizes, every switch that adds tensors."""
+"""Each dense family against its transformers class on the meta device: small sizes, each switch that adds tensors."""
 
 from __future__ import annotations
 

@@ -78,6 +78,24 @@ FAMILIES: dict[str, str] = {
     "phimoe": "phimoe",
     "gpt_oss": "gpt_oss",
     "llama4_text": "llama4_text",
+    # encoders, encoder-decoders, vision, audio
+    "bert": "bert",
+    "roberta": "roberta",
+    "xlm-roberta": "xlm_roberta",
+    "distilbert": "distilbert",
+    "electra": "electra",
+    "deberta-v2": "deberta_v2",
+    "modernbert": "modernbert",
+    "t5": "t5",
+    "mt5": "mt5",
+    "umt5": "umt5",
+    "bart": "bart",
+    "mbart": "bart",
+    "pegasus": "bart",
+    "whisper": "whisper",
+    "vit": "vit",
+    "deit": "vit",
+    "dinov2": "dinov2",
 }
 
 

@@ -45,8 +45,9 @@ class Config:
                     f"{self._where}: {own} is {short(given[own])} and {common} is {short(given[common])}; "
                     "they are two names of one value, so drop one"
                 )
-            value = given.get(own, given.get(common, self._values.get(own)))
-            given[own] = given[common] = value
+            given[common] = given.get(own, given.get(common, self._values.get(own, self._values.get(common))))
+            if own in self._values:
+                given[own] = given[common]
         return Config(given, self._values, self._where)
 
     def without(self, key: str) -> Config:

@@ -127,8 +127,10 @@ def layer_kinds(config: Config, pattern: int) -> tuple[str, ...]:
     if given is None:
         return (*(("full_attention",) if layers >= pattern else ()), *(("sliding_attention",) if pattern > 1 else ()))
     known = {"full_attention", "sliding_attention"}
-    if not isinstance(given, list | tuple) or len(given) != layers or not all(
-        isinstance(kind, str) and kind in known for kind in given
+    if (
+        not isinstance(given, list | tuple)
+        or len(given) != layers
+        or not all(isinstance(kind, str) and kind in known for kind in given)
     ):
         raise InputError(
             f"{config.where}: layer_types is {short(given)}; give full_attention or sliding_attention "
@@ -182,15 +184,16 @@ def llama_frame(
     block: Parameters,
     buffers: tuple[Buffer, ...],
     final_norm: Parameters | None = None,
+    block_buffers: tuple[Buffer, ...] = (),
     **marks: Any,
 ) -> ModelSpec:
     """The frame of Llama: ``model.embed_tokens``, equal ``model.layers``, ``model.norm``, ``lm_head``."""
-    hidden = config.integer("hidden_size")
+    hidden, layers = config.integer("hidden_size"), config.integer("num_hidden_layers")
     return causal_lm(
         config,
         class_name,
         before=root(embedding("model.embed_tokens", config.integer("vocab_size"), hidden)),
-        blocks=(Part(block, config.integer("num_hidden_layers"), "model.layers.{}", class_name=block_class),),
+        blocks=(Part(block, layers, "model.layers.{}", class_name=block_class, buffers=block_buffers),),
         after=root(norm("model.norm", hidden) if final_norm is None else final_norm, buffers=buffers),
         embedding_name="model.embed_tokens",
         **marks,

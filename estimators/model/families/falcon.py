@@ -1,8 +1,8 @@
 """Falcon: q, k, v in one tensor; three generations differ in heads and norms.
 
-    rw              multi_query off, parallel_attn off: full heads, two norms in sequence, biases, ALiBi
-    7b              multi_query: one key-value head, one norm before parallel attention and MLP
-    40b, 180b, 2    new_decoder_architecture: ``num_kv_heads``, a norm each for attention and MLP (Falcon 2: one)
+rw              multi_query off, parallel_attn off: full heads, two norms in sequence, biases, ALiBi
+7b              multi_query: one key-value head, one norm before parallel attention and MLP
+40b, 180b, 2    new_decoder_architecture: ``num_kv_heads``, a norm each for attention and MLP (Falcon 2: one)
 """
 
 from __future__ import annotations

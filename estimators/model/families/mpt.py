@@ -11,10 +11,11 @@ DEFAULTS = {
     "vocab_size": 50368, "tie_word_embeddings": True, "d_model": 2048, "n_heads": 16, "n_layers": 24,
 }  # fmt: skip
 ALSO_NAMED = ("MPTForCausalLM",)  # the spelling of the hub code
+COMMON_NAMES = {"d_model": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads"}
 
 
 def build(config: Config) -> ModelSpec:
-    config = config.renamed({"d_model": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads"})
+    config = config.renamed(COMMON_NAMES)
     hidden = config.integer("hidden_size")
     config.divided("hidden_size", "num_attention_heads")
     block = (

@@ -17,6 +17,4 @@ def build(config: Config) -> ModelSpec:
     heads = read_heads(config)
     bias = config.flag("attention_bias")
     block = (*attention(config, heads, bias, bias), *gated_mlp(config))
-    return llama_frame(
-        config, "OlmoForCausalLM", "OlmoDecoderLayer", block, rotary(config, heads.size), final_norm=()
-    )
+    return llama_frame(config, "OlmoForCausalLM", "OlmoDecoderLayer", block, rotary(config, heads.size), final_norm=())

@@ -19,7 +19,7 @@ def build(config: Config) -> ModelSpec:
     head_norms = ("self_attn.q_layernorm", "self_attn.k_layernorm") if config.flag("qk_layernorm") else ()
     block = (
         *attention(config, heads, bias=True, out_bias=True, out="dense"),
-        *(p for name in head_norms for p in norm(name, config.divided("hidden_size", "num_attention_heads"), bias=True)),
+        *(parameter for name in head_norms for parameter in norm(name, heads.size, bias=True)),
         *linear("mlp.fc1", inner, hidden, bias=True),
         *linear("mlp.fc2", hidden, inner, bias=True),
         *block_norms(config, "input_layernorm", bias=True),
