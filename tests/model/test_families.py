@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -106,6 +107,12 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("seed_oss", WIDE),
     ("seed_oss", {**WIDE, "attention_bias": False, "attention_out_bias": True, "mlp_bias": True,
                   "tie_word_embeddings": True}),
+    ("ministral3", WIDE),
+    ("ministral3", {**WIDE, "tie_word_embeddings": True}),
+    ("jais2", WIDE),
+    ("jais2", {**GQA, "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": True}),
+    ("apertus", GQA),
+    ("apertus", {**GQA, "attention_bias": True, "hidden_act": "silu", "tie_word_embeddings": True}),
     ("arcee", SIZES),
     ("arcee", {**GQA, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
     ("olmo", SIZES),
@@ -142,3 +149,13 @@ def test_equals_the_real_class(family: str, sizes: dict[str, Any]) -> None:
     assert spec.family == family
     assert spec.shapes == "checked"
     compare_with_transformers(spec, config)
+
+
+@pytest.mark.parametrize(("family", "sizes"), CASES, ids=[f"{i}-{family}" for i, (family, _) in enumerate(CASES)])
+def test_a_saved_config_says_the_same(family: str, sizes: dict[str, Any]) -> None:
+    """What ``save_pretrained`` writes spells out every key, nulls included, in today's spelling."""
+    saved = json.loads(transformers.CONFIG_MAPPING[family](**sizes).to_json_string(use_diff=False))
+    ours, again = build({"model_type": family, **sizes}), build(saved)
+    assert list(again.named_parameters()) == list(ours.named_parameters())
+    assert again.tied == ours.tied
+    assert [part.buffers for part in again.parts] == [part.buffers for part in ours.parts]

@@ -13,11 +13,11 @@ from estimators.model.families import FAMILIES, build
 
 LLAMA = {"model_type": "llama"}
 DENSE = [
-    "arcee", "baichuan", "bloom", "chatglm", "codegen", "cohere", "cohere2", "ernie4_5", "exaone", "exaone4", "falcon",
-    "gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "granite",
-    "helium", "hunyuan_v1_dense", "internlm", "internlm2", "internlm3", "iquestcoder", "llama", "minicpm", "ministral",
-    "mistral", "mpt", "nemotron", "olmo", "olmo2", "olmo3", "opt", "phi", "phi3", "qwen", "qwen2", "qwen3", "seed_oss",
-    "smollm3", "stablelm", "starcoder2",
+    "apertus", "arcee", "baichuan", "bloom", "chatglm", "codegen", "cohere", "cohere2", "ernie4_5", "exaone",
+    "exaone4", "falcon", "gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt2", "gpt_bigcode", "gpt_neo",
+    "gpt_neox", "gptj", "granite", "helium", "hunyuan_v1_dense", "internlm", "internlm2", "internlm3", "iquestcoder",
+    "jais2", "llama", "minicpm", "ministral", "ministral3", "mistral", "mpt", "nemotron", "olmo", "olmo2", "olmo3",
+    "opt", "phi", "phi3", "qwen", "qwen2", "qwen3", "seed_oss", "smollm3", "stablelm", "starcoder2",
 ]  # fmt: skip
 HUB_CODE = {"baichuan", "chatglm", "internlm", "internlm2", "minicpm", "qwen"}
 NONSENSE: list[Any] = ["4096", "", -1, 0, 1.5, True, [], {}, [1, "a"], {"a": None}, None, float("nan"), 10**30]
@@ -79,7 +79,7 @@ def test_a_config_that_is_no_object() -> None:
 
 
 def test_another_head_is_left_to_transformers() -> None:
-    with pytest.raises(NotModelled, match="LlamaForSequenceClassification.*read from transformers"):
+    with pytest.raises(NotModelled, match=r"LlamaForSequenceClassification.*read from transformers"):
         build({**LLAMA, "architectures": ["LlamaForSequenceClassification"]})
     with pytest.raises(NotModelled, match="add_cross_attention"):
         build({"model_type": "gpt2", "add_cross_attention": True})

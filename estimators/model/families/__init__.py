@@ -17,6 +17,7 @@ from estimators.model.spec import ModelSpec
 # model_type -> module in this package
 FAMILIES: dict[str, str] = {
     # decoder-only, dense
+    "apertus": "apertus",
     "arcee": "arcee",
     "bloom": "bloom",
     "codegen": "codegen",
@@ -41,8 +42,10 @@ FAMILIES: dict[str, str] = {
     "hunyuan_v1_dense": "hunyuan_v1_dense",
     "internlm3": "internlm3",
     "iquestcoder": "iquestcoder",
+    "jais2": "jais2",
     "llama": "llama",
     "ministral": "ministral",
+    "ministral3": "ministral3",
     "mistral": "mistral",
     "mpt": "mpt",
     "nemotron": "nemotron",
@@ -96,6 +99,20 @@ FAMILIES: dict[str, str] = {
     "vit": "vit",
     "deit": "vit",
     "dinov2": "dinov2",
+    # vision-language
+    "clip": "clip",
+    "siglip": "siglip",
+    "llava": "llava",
+    "llava_next": "llava",
+    "mistral3": "mistral3",
+    "gemma3": "gemma3",
+    "paligemma": "paligemma",
+    "idefics3": "idefics3",
+    "smolvlm": "idefics3",
+    "internvl": "internvl",
+    "qwen2_vl": "qwen2_vl",
+    "qwen2_5_vl": "qwen2_5_vl",
+    "qwen3_vl": "qwen3_vl",
 }
 
 
