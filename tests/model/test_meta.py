@@ -12,7 +12,7 @@ from estimators.model.spec import ModelSpec
 
 pytest.importorskip("transformers")
 
-from tests.model.meta import compare_with_transformers  # noqa: E402  (needs torch)
+from tests.model.meta import compare_with_transformers
 
 CONFIG: dict[str, Any] = {"model_type": "llama", "vocab_size": 131, "hidden_size": 48, "intermediate_size": 76,
                           "num_hidden_layers": 3, "num_attention_heads": 6, "tie_word_embeddings": True}  # fmt: skip
