@@ -1,0 +1,268 @@
+"""A network run on sizes instead of numbers: what autograd keeps, and what is alive at every moment.
+
+A block's forward is written in the operations of the real module. Each operation allocates its output, keeps what its
+derivative formula keeps (torch/tools/autograd/derivatives.yaml) and knows what its backward allocates. Lifetimes are
+Python's own reference counts, as in the real module, so the ledger of saved tensors, the largest moment of a forward and
+the largest moment of a backward all come out of one description; nothing is a formula for a whole block.
+
+Sizes are polynomials in the batch ``B`` and the sequence ``S``: a block is run once, then evaluated for any workload.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from estimators.workload import DTYPE_BYTES
+
+Dim = int | str  # a number, "B" (sequences of a micro-batch) or "S" (tokens of a sequence)
+
+# Exponents (of B, of S) of the monomials that sizes are made of.
+MONOMIALS = ((0, 0), (1, 0), (0, 1), (1, 1), (1, 2), (0, 2))
+_INDEX = {exponents: index for index, exponents in enumerate(MONOMIALS)}
+Size = tuple[int, ...]  # bytes: one coefficient for each monomial
+ZERO: Size = (0,) * len(MONOMIALS)
+
+
+def numel(shape: Sequence[Dim]) -> Size:
+    """Elements of a shape: ``("B", "S", 4096)`` -> 4096 in the place of B x S."""
+    count, batch, sequence = 1, 0, 0
+    for dim in shape:
+        if dim == "B":
+            batch += 1
+        elif dim == "S":
+            sequence += 1
+        else:
+            count *= int(dim)
+    size = [0] * len(MONOMIALS)
+    size[_INDEX[batch, sequence]] = count
+    return tuple(size)
+
+
+def plus(a: Size, b: Size) -> Size:
+    return tuple(map(int.__add__, a, b))
+
+
+def minus(a: Size, b: Size) -> Size:
+    return tuple(map(int.__sub__, a, b))
+
+
+def times(a: Size, factor: int) -> Size:
+    return tuple(factor * x for x in a)
+
+
+def evaluate(size: Size, batch: int, sequence: int) -> int:
+    """Bytes for a micro-batch of ``batch`` sequences of ``sequence`` tokens."""
+    one, b, s, bs, bss, ss = size
+    tokens = batch * sequence
+    return one + b * batch + s * sequence + bs * tokens + bss * tokens * sequence + ss * sequence * sequence
+
+
+class Storage:
+    """Memory that is alive as long as somebody refers to it."""
+
+    __slots__ = ("__weakref__", "name", "size", "tape")
+
+    def __init__(self, tape: Tape, name: str, size: Size) -> None:
+        self.tape, self.name, self.size = tape, name, size
+        tape.allocated(size)
+
+    def __del__(self) -> None:
+        self.tape.freed(self.size)
+
+
+class Tensor:
+    """A view of a storage, with the node that made it when a gradient flows through it."""
+
+    __slots__ = ("dtype", "leaf", "node", "shape", "storage")
+
+    def __init__(
+        self, storage: Storage | None, shape: tuple[Dim, ...], dtype: str, node: Node | None = None, leaf: str = ""
+    ) -> None:
+        self.storage, self.shape, self.dtype, self.node, self.leaf = storage, shape, dtype, node, leaf
+
+    @property
+    def needs_grad(self) -> bool:
+        return self.node is not None
+
+    @property
+    def size(self) -> Size:
+        return times(numel(self.shape), DTYPE_BYTES[self.dtype])
+
+
+@dataclass(eq=False)
+class Weight:
+    """A parameter as an operation sees it: not counted here (engines hold it), but copies of it are."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    trainable: bool = True
+
+    @property
+    def numel(self) -> int:
+        count = 1
+        for dim in self.shape:
+            count *= dim
+        return count
+
+
+Gradient = Tensor | None
+Backward = Callable[[Tensor], "Sequence[Gradient]"]
+
+
+@dataclass(eq=False)
+class Node:
+    """One operation that a gradient flows through: what it keeps and what its backward gives to each input."""
+
+    operation: str
+    inputs: list[Node | Weight | None]
+    backward: Backward | None
+    kept: list[tuple[str, Storage]] = field(default_factory=list)
+    order: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """One line of a ledger: a tensor that autograd keeps, by the first operation that keeps it."""
+
+    name: str
+    operation: str
+    size: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Bytes alive on the tape; gradients of weights made so far, and the one that was made last (bytes)."""
+
+    live: Size
+    weight_gradients: int = 0
+    fresh_gradient: int = 0
+
+
+class Tape:
+    """Runs operations, counts what is alive, and plays the graph backwards."""
+
+    def __init__(self, grad: bool = True) -> None:
+        self.grad = grad
+        self.live: Size = ZERO
+        self.moments: list[Moment] = []
+        self.weight_gradients = 0
+        self._fresh = 0
+        self._order = 0
+
+    # -- memory ---------------------------------------------------------------------------------------------------
+    def allocated(self, size: Size) -> None:
+        self.live = plus(self.live, size)
+        self.moments.append(Moment(self.live, self.weight_gradients, self._fresh))
+
+    def freed(self, size: Size) -> None:
+        self.live = minus(self.live, size)
+
+    def new(self, name: str, shape: Sequence[Dim], dtype: str) -> Tensor:
+        """A fresh tensor that no gradient flows through."""
+        dims = tuple(shape)
+        return Tensor(Storage(self, name, times(numel(dims), DTYPE_BYTES[dtype])), dims, dtype)
+
+    def leaf(self, name: str, shape: Sequence[Dim], dtype: str, needs_grad: bool = True) -> Tensor:
+        """An input of the piece that is run: its gradient ends here."""
+        tensor = self.new(name, shape, dtype)
+        if needs_grad and self.grad:
+            tensor.node = Node("input", [], None)
+        return tensor
+
+    # -- graph ----------------------------------------------------------------------------------------------------
+    def record(
+        self,
+        output: Tensor,
+        operation: str,
+        inputs: Sequence[Tensor | Weight | None],
+        keep: Sequence[tuple[str, Tensor | None]],
+        backward: Backward,
+    ) -> Tensor:
+        """Hang ``output`` into the graph if a gradient flows to one of ``inputs``; ``keep`` only then."""
+        wanted = [i if isinstance(i, Weight) and i.trainable else i.node if isinstance(i, Tensor) else None for i in inputs]
+        if self.grad and any(w is not None for w in wanted):
+            self._order += 1
+            kept = [(name, t.storage) for name, t in keep if t is not None and t.storage is not None]
+            output.node = Node(operation, wanted, backward, kept, self._order)
+        return output
+
+    def weight_gradient(self, weight: Weight, dtype: str) -> None:
+        """A weight's gradient has been made; the engine takes it from here."""
+        self._fresh = weight.numel * DTYPE_BYTES[dtype]
+        self.weight_gradients += self._fresh
+        self.moments.append(Moment(self.live, self.weight_gradients, self._fresh))
+        self._fresh = 0
+
+    def play_backward(self, output: Tensor, gradient: Tensor) -> None:
+        """Run the graph from ``output`` in the order of autograd's engine: latest operation first, inputs summed.
+
+        A sum is made in place when nobody else holds the first addend (torch/csrc/autograd/input_buffer.cpp).
+        """
+        assert output.node is not None
+        waiting: dict[Node, Tensor] = {output.node: gradient}
+        output.node = None
+        del gradient, output
+        while waiting:
+            node = max(waiting, key=lambda n: n.order)
+            incoming = waiting.pop(node)
+            if node.backward is None:
+                continue
+            gradients = list(node.backward(incoming))
+            del incoming
+            node.kept.clear()
+            node.backward = None
+            while gradients:
+                made, target = gradients.pop(0), node.inputs.pop(0)
+                if made is None or target is None:
+                    continue
+                if isinstance(target, Weight):
+                    continue
+                waiting[target] = self._summed(waiting.pop(target, None), made)
+                del made
+
+    def _summed(self, first: Tensor | None, second: Tensor) -> Tensor:
+        if first is None:
+            return second
+        if first.storage is not None and sys.getrefcount(first.storage) <= 3:
+            return first
+        return self.new("sum of gradients", first.shape, first.dtype)
+
+
+def ledger(output: Tensor) -> tuple[Saved, ...]:
+    """Every storage that the graph behind ``output`` keeps, once, in the order of the forward."""
+    nodes: list[Node] = []
+    stack, seen = [output.node], set()
+    while stack:
+        node = stack.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        nodes.append(node)
+        stack.extend(i for i in node.inputs if isinstance(i, Node))
+    lines: list[Saved] = []
+    held: set[int] = set()
+    for node in sorted(nodes, key=lambda n: n.order):
+        for name, storage in node.kept:
+            if id(storage) not in held:
+                held.add(id(storage))
+                lines.append(Saved(name, node.operation, storage.size))
+    return tuple(lines)
+
+
+def largest(moments: Sequence[Moment]) -> tuple[Moment, ...]:
+    """Moments that no other exceeds in every coefficient: the only ones that can be the largest for some workload."""
+    best: list[Moment] = []
+    for moment in dict.fromkeys(moments):
+        key = (*moment.live, moment.weight_gradients, moment.fresh_gradient)
+        if any(_covers(other, key) for other in best):
+            continue
+        best = [other for other in best if not _covers(moment, (*other.live, other.weight_gradients, other.fresh_gradient))]
+        best.append(moment)
+    return tuple(best)
+
+
+def _covers(moment: Moment, key: tuple[int, ...]) -> bool:
+    return all(x >= y for x, y in zip((*moment.live, moment.weight_gradients, moment.fresh_gradient), key, strict=True))
