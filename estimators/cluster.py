@@ -214,7 +214,7 @@ class Card(NamedTuple):
             return int(self.torch_gib * GIB), note
         if self.smi_mib is not None:
             return self.smi_mib * MIB, f"{self.id}: nvidia-smi's total; torch reports a little less"
-        return self.marketing_gb * 10**9, f"{self.id}: no measured total was found; taken as {self.marketing_gb}e9 bytes"
+        return self.marketing_gb * 10**9, f"{self.id}: no measured total found; read as {self.marketing_gb}e9 bytes"
 
 
 def _squash(kind: str) -> str:
