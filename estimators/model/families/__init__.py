@@ -110,6 +110,7 @@ FAMILIES: dict[str, str] = {
     "idefics3": "idefics3",
     "smolvlm": "idefics3",
     "internvl": "internvl",
+    "mllama": "mllama",
     "qwen2_vl": "qwen2_vl",
     "qwen2_5_vl": "qwen2_5_vl",
     "qwen3_vl": "qwen3_vl",

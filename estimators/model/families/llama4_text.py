@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from estimators.model.families import moe
-from estimators.model.families.common import Config
+from estimators.model.families.common import Config, linear
 from estimators.model.families.decoder import Parameters, attention, read_heads, rotary
 from estimators.model.families.pieces import integers, interleaved, layer_count
 from estimators.model.spec import ModelSpec, Parameter, Part
@@ -23,7 +23,7 @@ def sparse(config: Config) -> Parameters:
     return (
         Parameter("feed_forward.experts.gate_up_proj", (experts, hidden, 2 * width), "experts"),
         Parameter("feed_forward.experts.down_proj", (experts, width, hidden), "experts"),
-        *moe.linear("feed_forward.router", experts, hidden),
+        *linear("feed_forward.router", experts, hidden),
         *moe.gated_mlp("feed_forward.shared_expert", hidden, width),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from estimators.model.families import moe
-from estimators.model.families.common import Config, norm
+from estimators.model.families.common import Config, linear, norm
 from estimators.model.families.decoder import attention, read_heads, rotary
 from estimators.model.spec import ModelSpec
 
@@ -20,7 +20,7 @@ def build(config: Config) -> ModelSpec:
     experts = moe.expert_count(config, "num_local_experts")
     block = (
         *attention(config, heads, bias, bias),
-        *moe.linear("mlp.router", experts, hidden),
+        *linear("mlp.router", experts, hidden),
         *moe.stacked_experts("mlp.experts", experts, hidden, config.integer("intermediate_size")),
         *moe.layer_norms(hidden, bias=True),
     )

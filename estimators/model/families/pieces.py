@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from estimators.errors import InputError, short
+from estimators.errors import InputError, NotModelled, short
 from estimators.model.families.common import Config
 from estimators.model.spec import Buffer, Parameter, Part
 
@@ -98,3 +98,11 @@ def labels(config: Config) -> int:
     if not isinstance(names, dict) or not names:
         raise InputError(f"{config.where}: id2label is {short(names)}; give an object from index to name")
     return len(names)
+
+
+def refuse(config: Config, *flags: str) -> None:
+    """Options that add parameters no formula here has."""
+    for flag in flags:
+        if config.flag(flag):
+            raise NotModelled(f"{config.where}: {flag} is true, which no formula here covers; its shapes can be read "
+                              "from transformers instead")  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from estimators.model.families import moe
-from estimators.model.families.common import Config
+from estimators.model.families.common import Config, linear
 from estimators.model.families.decoder import Parameters, attention, read_heads, rotary
 from estimators.model.families.pieces import integers, interleaved, layer_count
 from estimators.model.spec import ModelSpec, Part
@@ -31,7 +31,7 @@ def shared_moe(config: Config) -> Parameters:
         *moe.router("mlp.gate", experts, hidden),
         *moe.stacked_experts("mlp.experts", experts, hidden, config.integer("moe_intermediate_size")),
         *moe.gated_mlp("mlp.shared_expert", hidden, config.integer("shared_expert_intermediate_size")),
-        *moe.linear("mlp.shared_expert_gate", 1, hidden),
+        *linear("mlp.shared_expert_gate", 1, hidden),
     )
 
 
