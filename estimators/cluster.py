@@ -71,6 +71,11 @@ class Gpu:
     bf16: bool | None = None
     link: str | None = None  # between the cards of a node: NVLink4, NVLink3 bridge, none, ...
 
+    @property
+    def label(self) -> str:
+        """Short name for people and JSON: ``A10``, ``A100-80GB``, ``H100``; the form factor only where it is PCIe."""
+        return re.sub(r"-SXM\d?", "", self.id.upper())
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cluster:

@@ -22,16 +22,38 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     check_format(parsed)
-    from estimators.cluster import gpu_rows
+    from estimators.cluster import gpu_sources, gpus
     from estimators.errors import UnknownName
 
     wanted = (parsed.pattern or "").lower()
-    every = gpu_rows()
-    rows = [row for row in every if wanted in " ".join((row["gpu"], row["torch_names"])).lower()]
-    if not rows:
-        raise UnknownName("GPU", parsed.pattern, [row["gpu"] for row in every], "(dist-advisor gpus lists them)")
-    emit(parsed, {"schema": "dist-advisor/gpus/1", "rows": rows}, rows, lambda c: draw(c, rows))
+    cards = [card for card in gpus() if wanted in " ".join((card["id"], *card["torch_device_names"])).lower()]
+    if not cards:
+        raise UnknownName("GPU", parsed.pattern, [card["id"] for card in gpus()], "(dist-advisor gpus lists them)")
+    document = {"schema": "dist-advisor/gpus/1", "rows": cards, "sources": gpu_sources()}
+    rows = [row_of(card) for card in cards]
+    emit(parsed, document, rows, lambda c: draw(c, rows))
     return 0
+
+
+def row_of(card: dict[str, Any]) -> dict[str, Any]:
+    """A card's main figures, each with its sources beside it."""
+
+    def figure(value: dict[str, Any] | None, key: str = "value") -> tuple[Any, str]:
+        return (None, "") if value is None else (value.get(key), " ".join(value.get("source") or ()))
+
+    figures = {
+        "memory_gib": figure(card["torch_total_memory_gib"], "min_seen"),
+        "bf16_tflops": figure(card["dense_tflops"]["bf16"]),
+        "memory_gb_per_s": figure(card["memory_bandwidth_gb_per_s"]),
+        "link_gb_per_s": figure(card["link"], "unidirectional_gb_per_s"),
+        "bf16": figure(card["bf16_hardware"]),
+        "power_w": figure(card["board_power_w"]),
+    }
+    row: dict[str, Any] = {"gpu": card["id"]}
+    for name, (value, source) in figures.items():
+        row[name], row[f"{name}_source"] = value, source
+    row["torch_names"] = ", ".join(card["torch_device_names"])
+    return row
 
 
 def draw(console: Console, rows: list[dict[str, Any]]) -> None:

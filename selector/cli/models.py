@@ -23,17 +23,18 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> int:
     check_format(parsed)
     from estimators.errors import UnknownName
-    from estimators.model import models
+    from estimators.model.catalogue import models
 
     wanted = (parsed.pattern or "").lower()
-    found = [m for m in models() if wanted in " ".join((m.name, m.family, m.hf_id or "", *m.aliases)).lower()]
+    every = models()
+    words = ("name", "family", "hf_id")
+    found = [m for m in every if wanted in " ".join((*(str(m[w]) for w in words), *m["aliases"])).lower()]
     if not found:
-        raise UnknownName("model", parsed.pattern, [m.name for m in models()], "(dist-advisor models lists them)")
+        raise UnknownName("model", parsed.pattern, [m["name"] for m in every], "(dist-advisor models lists them)")
     rows: list[dict[str, Any]] = [
-        {"model": m.name, "family": m.family, "params": m.params, "shapes": m.shapes, "aliases": " ".join(m.aliases),
-         "hf_id": m.hf_id, "published_params": m.published_params, "source": m.source}
+        {"model": m["name"], **{k: v for k, v in m.items() if k != "name"}, "aliases": " ".join(m["aliases"])}
         for m in found
-    ]  # fmt: skip
+    ]
     emit(parsed, {"schema": "dist-advisor/models/1", "rows": rows}, rows, lambda c: draw(c, rows))
     return 0
 

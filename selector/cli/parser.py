@@ -100,12 +100,12 @@ def parser_for(arguments: Sequence[str], everything: bool = False) -> argparse.A
 def complete_parser() -> argparse.ArgumentParser:
     """The whole surface, with the words that a shell can complete: models, cards, strategies, formats."""
     from estimators.cluster import gpus
-    from estimators.model import models
+    from estimators.model.catalogue import models
     from estimators.strategy import ALIASES, ENGINES
 
     words = {
         "--model": [entry["name"] for entry in models()],
-        "--gpus": [card.id for card in gpus()],
+        "--gpus": [card["id"] for card in gpus()],
         "--strategy": [*ENGINES, *ALIASES],
         "--format": list(FORMATS),
     }

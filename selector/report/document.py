@@ -33,7 +33,7 @@ def question(model: ModelSpec, estimates: Sequence[Estimate]) -> dict[str, Any]:
             "source": model.source,
         },
         "cluster": {
-            "gpu": cluster.gpu.name,
+            "gpu": cluster.gpu.label,
             "gpus_per_node": cluster.gpus_per_node,
             "nodes": cluster.nodes,
             "gpu_memory_bytes": cluster.gpu.memory_bytes,

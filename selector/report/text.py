@@ -33,7 +33,7 @@ def headline(model: ModelSpec, estimate: Estimate) -> str:
         method += f" rank {work.lora_rank}"
     return (
         f"{model.name} ({model.num_params / 1e9:.2f} B parameters, {run.model.num_trainable / 1e9:.3g} B train) on "
-        f"{gpus} x {cluster.gpu.name} ({gib(cluster.gpu.memory_bytes)} GiB each): {method}, {work.precision}, "
+        f"{gpus} x {cluster.gpu.label} ({gib(cluster.gpu.memory_bytes)} GiB each): {method}, {work.precision}, "
         f"{work.micro_batch} x {work.seq_len} tokens, stack {work.stack}"
     )
 
