@@ -1,0 +1,78 @@
+"""Stage 0: DeepSpeed's data parallelism. Nothing is sharded.
+
+Sources: deepspeed/runtime/fp16/{fused,unfused}_optimizer.py and engine.py (``buffered_allreduce_fallback``). 16-bit
+training goes through FP16_Optimizer when the optimizer is DeepSpeed's FusedAdam and through FP16_UnfusedOptimizer
+otherwise, bf16 too; fp32 through the plain optimizer.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from estimators.engines.zero_common import Moments, Sizes, Terms, load_copy, plus
+from estimators.engines.zero_layout import frozen_terms, trainable
+from estimators.model.spec import ModelSpec
+from estimators.result import Term
+from estimators.run import Run
+
+ENGINE_BUCKET = 500_000_000  # elements: MEMORY_OPT_ALLREDUCE_SIZE
+
+
+@lru_cache(maxsize=256)
+def largest_bucket(model: ModelSpec) -> int:
+    """Elements of the largest flattened bucket: it closes when it exceeds ``ENGINE_BUCKET``; one tensor is not copied."""
+    largest = numel = count = 0
+    for size in trainable(model).sizes:
+        numel, count = numel + size, count + 1
+        if numel > ENGINE_BUCKET:
+            largest = max(largest, numel if count > 1 else 0)
+            numel = count = 0
+    return max(largest, numel if count > 1 else 0)
+
+
+def moments(run: Run) -> Moments:
+    """Candidates of each instant."""
+    sizes, layout = Sizes.of(run), trainable(run.model)
+    n, e = layout.numel, sizes.element
+    fused = run.settings.optimizer_impl == "ds-fused"
+    wraps = e < 4  # 16 bit: masters, kept by DeepSpeed's wrapper
+    parameters = Term("parameters", "params", n * e, f"{n:,} elements x {e} B, whole")
+    master = Term("master weights", "master", n * sizes.master if wraps else 0, f"{n:,} elements x {sizes.master} B, whole")
+    gradients = Term("gradients", "gradients", n * e, f"{n:,} elements x {e} B, whole")
+    fixed = plus(parameters, frozen_terms(run), master)
+    held = plus(fixed, _states(run, sizes, fused and wraps))
+    bucket = Term("flattened bucket", "temporaries", largest_bucket(run.model) * e,
+                  f"{largest_bucket(run.model):,} elements x {e} B: the bucket closes above {ENGINE_BUCKET:,}")  # fmt: skip
+    return {
+        "load": _load(run, sizes, fixed, held, wraps, fused),
+        "forward": [plus(held, gradients) if run.workload.grad_accum > 1 else held],
+        "backward": [plus(held, gradients)],
+        "reduce": [plus(held, gradients, bucket)],
+        "step": _step(n, sizes, held, gradients, wraps, fused),
+        "save": [held],
+    }
+
+
+def _states(run: Run, sizes: Sizes, flat: bool) -> Terms:
+    layout = trainable(run.model)
+    return sizes.state_terms(run, (layout.numel,) if flat else layout.sizes, "of every parameter")
+
+
+def _step(n: int, sizes: Sizes, held: Terms, gradients: Term, wraps: bool, fused: bool) -> list[Terms]:
+    if not wraps:
+        return [plus(held, gradients)]
+    fp32 = Term("fp32 gradients", "temporaries", n * 4, f"{n:,} elements x 4 B, for the optimizer")
+    if not fused:
+        return [plus(held, gradients, fp32)]
+    each = Term("fp32 gradients, one by one", "temporaries", n * 4, f"{n:,} elements x 4 B, before they are concatenated")
+    return [plus(held, gradients, each, fp32), plus(held, fp32)]
+
+
+def _load(run: Run, sizes: Sizes, fixed: Terms, held: Terms, wraps: bool, fused: bool) -> list[Terms]:
+    """The wrappers take a first step with zero gradients to make the states (``initialize_optimizer_states``)."""
+    candidates = [fixed, *load_copy(run, sizes)]
+    if wraps:
+        n = trainable(run.model).numel
+        zeros = Term("zero gradients of a first step", "temporaries", n * 4, f"{n:,} elements x 4 B, dropped at once")
+        candidates.append(plus(held, zeros))
+    return candidates

@@ -1,0 +1,113 @@
+"""What every ZeRO stage shares: element sizes, terms of states and of the host, and the arithmetic of moments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from estimators.devices import DEVICES
+from estimators.optimizers import BESIDE, MANAGED, state_bytes, tables_bytes
+from estimators.result import Term
+from estimators.run import Run
+from estimators.units import power_of_two
+from estimators.workload import DTYPE_BYTES
+
+Terms = tuple[Term, ...]
+Moments = dict[str, list[Terms]]  # instant -> what may be its largest moment
+
+PINNED_MINIMUM = 512  # bytes: a smaller page-locked block still takes this much
+
+
+def plus(*parts: Term | Terms) -> Terms:
+    """Terms side by side, those of no size dropped."""
+    found: list[Term] = []
+    for part in parts:
+        for term in (part,) if isinstance(part, Term) else part:
+            if term.bytes:
+                found.append(term)
+    return tuple(found)
+
+
+def total(terms: Iterable[Term], place: str = "gpu") -> int:
+    return sum(t.bytes for t in terms if t.place == place)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes of an element in each role."""
+
+    compute: str  # name of the dtype that the engine trains in
+    element: int  # parameters that train, and their gradients
+    master: int
+    accumulated: int  # gradients where they accumulate (data_types.grad_accum_dtype)
+
+    @classmethod
+    def of(cls, run: Run) -> Sizes:
+        settings = run.settings
+        accumulate = str(settings.knobs.get("grad_accum_dtype") or settings.param_dtype)
+        return cls(
+            settings.param_dtype,
+            DTYPE_BYTES[settings.param_dtype],
+            DTYPE_BYTES[settings.master_dtype or settings.param_dtype],
+            DTYPE_BYTES[accumulate],
+        )
+
+    @property
+    def accumulates_fp32(self) -> bool:
+        return self.accumulated == 4 and self.element < 4
+
+    def state_terms(self, run: Run, tensors: Iterable[int], whose: str, offloaded: bool | None = None) -> Terms:
+        """Optimizer states of flat tensors of these many elements."""
+        settings = run.settings
+        name, impl, dtype = settings.optimizer, settings.optimizer_impl, settings.state_dtype
+        tensors = tuple(tensors)
+        beside = sum(state_bytes(name, n, dtype, impl, place=BESIDE) for n in tensors) + tables_bytes(name)
+        managed = sum(state_bytes(name, n, dtype, impl, place=MANAGED) for n in tensors)
+        formula = f"{name}: {sum(tensors):,} elements {whose}, states in {dtype}"
+        on_host = bool(run.strategy.optimizer) if offloaded is None else offloaded
+        if on_host:
+            return (host_term(run, "optimizer states", "optimizer", beside + managed, formula, pinned=False),)
+        paged = host_term(run, "paged optimizer states", "optimizer", managed, formula + ", managed memory", False)
+        return (Term("optimizer states", "optimizer", beside, formula), paged)
+
+    def fits_twice(self, run: Run, while_flattening: int, flat: int) -> bool:
+        """DeepSpeed flattens on the GPU where the flat copy fits beside the parameters, else through the host."""
+        if not DEVICES[run.settings.device].separate_host:
+            return True
+        return while_flattening <= run.cluster.gpu.memory_bytes
+
+
+def host_term(
+    run: Run, name: str, category: str, bytes_per_rank: int, formula: str, pinned: bool | None = None, blocks: int = 1
+) -> Term:
+    """Bytes in host RAM, per node; on a device without memory of its own they lie beside the rest, per rank.
+
+    Page-locked blocks round up to powers of two (CachingHostAllocator); ``blocks`` equal blocks make up the bytes.
+    """
+    device = DEVICES[run.settings.device]
+    if not device.separate_host:
+        return Term(name, category, bytes_per_rank, formula)
+    if pinned is None:
+        pinned = bool(run.settings.knobs.get("pin_memory")) and device.pins_host
+    if pinned and device.pinned_rounds_to_power_of_two and bytes_per_rank:
+        bytes_per_rank = blocks * max(PINNED_MINIMUM, power_of_two(-(-bytes_per_rank // blocks)))
+        formula += ", pinned: rounded to a power of two"
+    ranks = run.cluster.gpus_per_node
+    return Term(name, category, ranks * bytes_per_rank, f"{ranks} ranks of a node x ({formula})", "host")
+
+
+def load_copy(run: Run, sizes: Sizes) -> list[Terms]:
+    """A model that was built wider than it trains is cast parameter by parameter (``_cast_module_mixed_precision``).
+
+    On a host of its own that happens before the model moves to the GPU.
+    """
+    wide = DTYPE_BYTES[run.settings.load_dtype]
+    if wide <= sizes.element or DEVICES[run.settings.device].separate_host:
+        return []
+    largest = max(p.numel for part in run.model.parts for p in part.parameters)
+    return [
+        (
+            Term("model as it was built", "params", run.model.num_params * wide, f"all parameters x {wide} B"),
+            Term("cast copy", "temporaries", largest * sizes.element, f"largest parameter x {sizes.element} B"),
+        )
+    ]

@@ -1,0 +1,141 @@
+"""Sizes that DeepSpeed's stages read off a model: flat groups, partitions, and the order in which parameters run.
+
+Everything here is in elements and is cached by model and small numbers, so that it is computed once for a sweep.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+
+from estimators.model.spec import ModelSpec, Part
+from estimators.result import Term
+from estimators.run import Run
+from estimators.units import ceil_div, round_up
+from estimators.workload import DTYPE_BYTES
+
+ALIGNMENT = 2  # nccl_start_alignment_factor: a flat group is padded to a multiple of it times the ranks
+
+# Where a module runs inside its block, by the first part of its name: the order in which gradients arrive (reversed),
+# and in which stage 3 fetches. What is not named keeps the place that it has among the parameters.
+_RUNS_AT = {
+    "input_layernorm": 0.0, "pre_attention_layernorm": 0.0, "operator_norm": 0.0, "ln_1": 0.0,
+    "self_attn": 1.0, "linear_attn": 1.0, "attn": 1.0, "self_attention": 1.0, "attention": 1.0, "conv": 1.0,
+    "post_attention_layernorm": 2.0, "ln_2": 2.0, "pre_feedforward_layernorm": 2.5, "ffn_norm": 2.5,
+    "post_feedforward_layernorm": 4.0,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Trainable parameters: sizes in the order of ``module.parameters()``, and their indices in order of execution."""
+
+    sizes: tuple[int, ...]
+    ends: tuple[int, ...]  # running sums of sizes
+    executed: tuple[int, ...]
+    tied: int = -1  # of the embedding that a head shares: half of its gradient waits in autograd through backward
+
+    @property
+    def numel(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    @property
+    def largest(self) -> int:
+        return max(self.sizes, default=0)
+
+
+def execution_order(part: Part) -> list[int]:
+    """Indices of a part's parameters in the order in which their modules run.
+
+    Norms stand last among a block's parameters and run first; HF decoder blocks register attention, MLP, norms.
+    """
+
+    def when(index: int) -> tuple[float, int]:
+        return (_RUNS_AT.get(part.parameters[index].name.split(".", 1)[0], 3.0), index)
+
+    return sorted(range(len(part.parameters)), key=when) if part.is_block else list(range(len(part.parameters)))
+
+
+@lru_cache(maxsize=256)
+def trainable(model: ModelSpec) -> Layout:
+    """The flat group that the optimizer is given: all parameters that train, one group."""
+    sizes: list[int] = []
+    executed: list[int] = []
+    tied, shared = -1, set(model.tied.values())
+    for part in model.parts:
+        here = [p.numel for p in part.parameters if p.trainable]
+        place = {i: n for n, i in enumerate(i for i, p in enumerate(part.parameters) if p.trainable)}
+        order = [place[i] for i in execution_order(part) if i in place]
+        tied = next((len(sizes) + place[i] for i in place if part.parameters[i].name in shared), tied)
+        for _ in range(part.count):
+            executed.extend(len(sizes) + i for i in order)
+            sizes.extend(here)
+    return Layout(tuple(sizes), tuple(accumulate(sizes)), tuple(executed), tied)
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """A flat group cut into equal shares: elements with padding, of one share, and what each rank's share touches."""
+
+    aligned: int
+    share: int
+    pieces: tuple[int, ...]  # elements of all parameters that a rank's share touches, whole
+    padding: tuple[int, ...]  # elements of a rank's share behind the last parameter
+    touched: tuple[int, ...]  # how many parameters a rank's share touches
+
+
+@lru_cache(maxsize=1024)
+def partition(model: ModelSpec, ranks: int) -> Partition:
+    """ZeRO-1/2 (stage_1_and_2.py, ``get_data_parallel_partitions``, ``get_partition_info``)."""
+    layout = trainable(model)
+    aligned = round_up(layout.numel, ALIGNMENT * ranks)
+    share = aligned // ranks
+    pieces, padding, touched = [], [], []
+    for rank in range(ranks):
+        first, last = owned(layout, share, rank)
+        begin = layout.ends[first - 1] if first else 0
+        pieces.append(layout.ends[last - 1] - begin if last > first else 0)
+        padding.append(max(0, min(share, (rank + 1) * share - layout.numel)))
+        touched.append(last - first)
+    return Partition(aligned, share, tuple(pieces), tuple(padding), tuple(touched))
+
+
+def owned(layout: Layout, share: int, rank: int) -> tuple[int, int]:
+    """First and behind-last index of the parameters that a rank's share touches."""
+    start, end = rank * share, min((rank + 1) * share, layout.numel)
+    if start >= end:
+        return 0, 0
+    return bisect_right(layout.ends, start), bisect_left(layout.ends, end) + 1
+
+
+@lru_cache(maxsize=1024)
+def shards(model: ModelSpec, ranks: int) -> tuple[int, int]:
+    """ZeRO-3: elements of a rank's shards, each parameter padded to the ranks (trainable, frozen).
+
+    partition_parameters.py, ``_partition_param``: ``ds_numel`` rounded up to the ranks, cut.
+    """
+    found = {True: 0, False: 0}
+    for part in model.parts:
+        for p in part.parameters:
+            found[p.trainable] += part.count * ceil_div(p.numel, ranks)
+    return found[True], found[False]
+
+
+def frozen_bytes(run: Run) -> int:
+    """Stored bytes of the parameters that do not train, quantised storage included."""
+    return sum(part.count * sum(run.bytes_of(p) for p in part.parameters if not p.trainable) for part in run.model.parts)
+
+
+def buffer_bytes(model: ModelSpec) -> int:
+    """Registered buffers: every rank holds them whole."""
+    return sum(part.count * sum(b.numel * DTYPE_BYTES[b.dtype] for b in part.buffers) for part in model.parts)
+
+
+def frozen_terms(run: Run) -> tuple[Term, ...]:
+    """What a rank holds beside everything that trains, at every instant of stages 0 to 2."""
+    return (
+        Term("frozen parameters", "params", frozen_bytes(run), "stored bytes of what does not train, whole on each rank"),
+        Term("model buffers", "buffers", buffer_bytes(run.model), "registered buffers, whole on each rank"),
+    )
