@@ -10,6 +10,7 @@ from __future__ import annotations
 from estimators.readers import fsdp
 from estimators.readers.deepspeed import read_deepspeed
 from estimators.readers.follow import follow
+from estimators.readers.names import names
 from estimators.readers.reading import Draft, Value
 from estimators.readers.section import Section
 
@@ -17,16 +18,16 @@ _PRECISION = {"no": "fp32", "bf16": "bf16-mixed", "fp16": "fp16-mixed", "fp8": "
 _OTHER_DEVICES = ("MULTI_XPU", "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU", "MULTI_NEURON")
 _NOT_MODELLED = ("MEGATRON_LM", "XLA", "TP", "MULTI_CPU")
 _DISTRIBUTED = ("NO", "MULTI_GPU", "FSDP", "DEEPSPEED", *_OTHER_DEVICES, *_NOT_MODELLED)
-KNOWN = frozenset(
+KNOWN = names(
     """compute_environment distributed_type mixed_precision use_cpu debug num_processes machine_rank num_machines
     gpu_ids main_process_ip main_process_port rdzv_backend same_network main_training_function enable_cpu_affinity
     fp8_config deepspeed_config fsdp_config parallelism_config megatron_lm_config mpirun_config downcast_bf16 tpu_name
     tpu_zone tpu_use_cluster tpu_use_sudo command_file commands tpu_vm tpu_env dynamo_config dynamo_backend fp16
     ec2_instance_type iam_role_name image_uri profile region base_job_name pytorch_version transformers_version
-    py_version sagemaker_inputs_file sagemaker_metrics_file additional_args""".split()
+    py_version sagemaker_inputs_file sagemaker_metrics_file additional_args"""
 )
-_DEEPSPEED_OTHER = frozenset(
-    """deepspeed_multinode_launcher deepspeed_hostfile deepspeed_exclusion_filter deepspeed_inclusion_filter""".split()
+_DEEPSPEED_OTHER = names(
+    """deepspeed_multinode_launcher deepspeed_hostfile deepspeed_exclusion_filter deepspeed_inclusion_filter"""
 )
 # DeepSpeedPlugin._deepspeed_config_checks: with a file, these would be read by nobody, and accelerate refuses them.
 _ONLY_WITHOUT_FILE = (
@@ -122,9 +123,7 @@ def _deepspeed(section: Section, draft: Draft, ranks: int | None, precision: str
     block.leftover(draft, _DEEPSPEED_OTHER, "no effect on memory", unknown)
 
 
-def _deepspeed_file(
-    section: Section, block: Section, draft: Draft, ranks: int | None, precision: str | None
-) -> None:
+def _deepspeed_file(section: Section, block: Section, draft: Draft, ranks: int | None, precision: str | None) -> None:
     for key in _ONLY_WITHOUT_FILE:
         if key in block:
             raise block.contradiction(key, "accelerate refuses it beside deepspeed_config_file; keep it in that file")

@@ -30,9 +30,7 @@ def read_batch(section: Section, draft: Draft, ranks: int | None) -> None:
         draft.notes.append(f"{section.document.name} gives no batch size: DeepSpeed needs {MICRO} or {TRAIN}")
 
 
-def _infer(
-    section: Section, draft: Draft, train: int, micro: int | None, steps: int | None, ranks: int | None
-) -> None:
+def _infer(section: Section, draft: Draft, train: int, micro: int | None, steps: int | None, ranks: int | None) -> None:
     if steps is None and micro is None:
         steps = 1
         draft.field("grad_accum", section.found(STEPS, 1, given=False))
@@ -57,7 +55,7 @@ def _infer(
         draft.notes.append(f"{key} is {train // given}: {TRAIN} {train} over {given // ranks} x {ranks} GPUs")
     elif train != given:
         raise section.contradiction(
-            TRAIN, f"{train} is not {MICRO} {micro} x {STEPS} {steps} x {ranks} GPUs = {given}; write {given}, or drop it"
+            TRAIN, f"{train} is not {MICRO} {micro} x {STEPS} {steps} x {ranks} GPUs = {given}; write {given}"
         )
 
 

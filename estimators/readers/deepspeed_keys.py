@@ -8,12 +8,11 @@ from collections.abc import Mapping
 
 from estimators.knobs import KNOBS, ZERO0, Knob
 from estimators.knobs import ZERO as ZERO_STAGES
+from estimators.readers.names import names
 
 # Knobs under zero_optimization by their key there; the dtype of accumulation and offload_* have their own readers.
 ZERO_KNOBS: Mapping[str, Knob] = {
-    knob.key: knob
-    for knob in KNOBS
-    if set(knob.strategies) & {*ZERO0, *ZERO_STAGES} and "." not in knob.key
+    knob.key: knob for knob in KNOBS if set(knob.strategies) & {*ZERO0, *ZERO_STAGES} and "." not in knob.key
 }
 OFFLOAD_KNOBS: Mapping[str, Mapping[str, Knob]] = {
     block: {knob.key.partition(".")[2]: knob for knob in KNOBS if knob.key.startswith(block + ".")}
@@ -35,18 +34,18 @@ NOT_ESTIMATED: Mapping[str, object] = {
     "zenflow": None, "stage3_allgather_sequential": False, "allgather_sequential": False, "parameter_alignment": False,
     "memory_efficient_linear": True, "legacy_stage1": False,
 }  # fmt: skip
-ZERO_OTHER = frozenset(
+ZERO_OTHER = names(
     """allgather_partitions use_multi_rank_bucket_allreduce compute_grad_norm load_from_fp32_weights elastic_checkpoint
     ignore_unused_parameters pipeline_loading_checkpoint override_module_apply log_trace_cache_warnings
     enable_sanity_checks save_muon_momentum_buffer_in_memory leaf_module use_all_reduce_for_fetch_params
     stage3_use_all_reduce_for_fetch_params cpu_offload_use_pin_memory mics_hierarchical_params_gather
-    zeropp_loco_param""".split()
+    zeropp_loco_param"""
 )
 OFFLOAD_OTHER = {
     "offload_optimizer": frozenset(("fast_init", "super_offload", "cpuadam_cores_perc", "pipeline", "buffer_size")),
     "offload_param": frozenset(("pipeline_read", "pipeline_write")),
 }
-TOP_OTHER = frozenset(
+TOP_OTHER = names(
     """steps_per_print scheduler prescale_gradients gradient_predivide_factor gradient_allreduce_op
     disable_allgather dump_state disable_python_gc wall_clock_breakdown memory_breakdown flops_profiler comms_logger
     monitor_config tensorboard wandb csv_monitor comet checkpoint dataloader_drop_last data_efficiency autotuning
@@ -56,13 +55,13 @@ TOP_OTHER = frozenset(
     progressive_layer_drop quantize_training compression_training sparse_attention graph_harvesting elasticity amp
     gradient_accumulation_dtype zero_optimization_use_apex_master_weights inference msamp fp8 torch_autocast
     communication_data_type bfloat16 sequence_parallel_size tensor_parallel optimizer data_types aio
-    activation_checkpointing""".split()
+    activation_checkpointing"""
 )
 
 # Blocks that deepspeed 0.19.8 refuses (config.py, _REMOVED_TOP_LEVEL_CONFIG_KEYS and _REMOVED_ZERO_CONFIG_KEYS).
-REMOVED = frozenset(
+REMOVED = names(
     """nebula compression_training amp quantize_training sparse_gradients eigenvalue sparse_attention elasticity
-    graph_harvesting curriculum_learning progressive_layer_drop""".split()
+    graph_harvesting curriculum_learning progressive_layer_drop"""
 )
 REMOVED_ZERO = frozenset(("mics_shard_size", "mics_hierarchical_params_gather", "zeropp_loco_param"))
 
@@ -81,6 +80,4 @@ OPTIMIZERS: Mapping[str, str] = {
 }  # fmt: skip
 TORCH_OPTIMIZERS: Mapping[str, str] = {"SGD": "sgd", "Adafactor": "adafactor"}
 ONE_BIT = frozenset(("onebitadam", "onebitlamb", "zerooneadam"))
-UNMODELLED_OPTIMIZERS = frozenset(
-    "adagrad lamb Adagrad Adadelta Adamax ASGD NAdam RAdam RMSprop Rprop LBFGS SparseAdam".split()
-)
+UNMODELLED_OPTIMIZERS = names("adagrad lamb Adagrad Adadelta Adamax ASGD NAdam RAdam RMSprop Rprop LBFGS SparseAdam")

@@ -166,9 +166,7 @@ class Section:
                 continue
             near = tuple(closest(key, {*known, *self._asked}))
             advice = f"; did you mean {' or '.join(near)}?" if near else ""
-            draft.ignored.append(
-                Ignored(self.where(key), value, unknown + advice, False, near, self.line(key))
-            )
+            draft.ignored.append(Ignored(self.where(key), value, unknown + advice, False, near, self.line(key)))
 
     def ignore(self, draft: Draft, key: str, why: str) -> None:
         """Record a key that was read and has no effect here."""

@@ -1,8 +1,10 @@
-"""The names of TrainingArguments, as tables. Source: transformers 5.24 training_args.py, and names that went earlier."""
+"""The names of TrainingArguments, as tables. From transformers 5.24 training_args.py and its earlier versions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from estimators.readers.names import names
 
 # optim -> the workload's optimizer; the rest of OptimizerNames is known and not modelled.
 OPTIMIZERS: Mapping[str, str] = {
@@ -11,12 +13,13 @@ OPTIMIZERS: Mapping[str, str] = {
     "paged_adamw": "paged-adamw", "paged_adamw_8bit": "paged-adamw-8bit", "adafactor": "adafactor",
     "lion_32bit": "lion", "sgd": "sgd",
 }  # fmt: skip
-OTHER_OPTIMIZERS = frozenset(
+OTHER_OPTIMIZERS = names(
     """adamw_torch_xla adamw_torch_npu_fused adamw_anyprecision adamw_torch_4bit adamw_torch_8bit ademamix adagrad
     ademamix_8bit lion_8bit paged_ademamix_32bit paged_ademamix_8bit paged_lion_32bit paged_lion_8bit rmsprop
     rmsprop_bnb rmsprop_bnb_8bit rmsprop_bnb_32bit galore_adamw galore_adamw_8bit galore_adafactor
     galore_adamw_layerwise galore_adamw_8bit_layerwise galore_adafactor_layerwise lomo adalomo grokadamw
-    schedule_free_radam schedule_free_adamw schedule_free_sgd apollo_adamw apollo_adamw_layerwise stable_adamw""".split()
+    schedule_free_radam schedule_free_adamw schedule_free_sgd apollo_adamw apollo_adamw_layerwise
+    stable_adamw"""
 )
 
 # Length of a sequence, by the name that each superset gives it.
@@ -32,9 +35,9 @@ STACK_MARKS: Mapping[str, frozenset[str]] = {
     "llamafactory": frozenset(("finetuning_type", "cutoff_len", "disable_gradient_checkpointing")),
     "axolotl": frozenset(("base_model", "micro_batch_size", "sequence_len")),
     "swift": frozenset(("tuner_type", "train_type", "tuner_backend")),
-    "trl": frozenset(
+    "trl": names(
         """max_length max_seq_length packing eval_packing padding_free dataset_text_field completion_only_loss
-        assistant_only_loss activation_offloading max_prompt_length max_completion_length""".split()
+        assistant_only_loss activation_offloading max_prompt_length max_completion_length"""
     ),
 }
 
@@ -65,7 +68,7 @@ ELSEWHERE: Mapping[str, str] = {
 FSDP_UNREAD = frozenset(("xla_fsdp_v2", "xla_fsdp_settings", "xla_fsdp_grad_ckpt"))
 
 # TrainingArguments that change no estimate. The last lines are names that earlier versions had.
-OTHER = frozenset(
+OTHER = names(
     """output_dir num_train_epochs max_steps learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps
     weight_decay adam_beta1 adam_beta2 adam_epsilon optim_target_modules average_tokens_across_devices
     label_smoothing_factor bf16_full_eval fp16_full_eval tf32 liger_kernel_config use_cache neftune_noise_alpha
@@ -86,5 +89,5 @@ OTHER = frozenset(
     fp16_backend tpu_num_cores tpu_metrics_debug past_index group_by_length fsdp_min_num_params
     fsdp_transformer_layer_cls_to_wrap include_inputs_for_metrics push_to_hub_model_id push_to_hub_organization
     push_to_hub_token mp_parameters torchdynamo ray_scope split_batches dispatch_batches include_tokens_per_second
-    sharded_ddp adafactor bf16_backend""".split()
+    sharded_ddp adafactor bf16_backend"""
 )
