@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import pytest
 from torch import nn
+from transformers import CONFIG_MAPPING
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from estimators.errors import InputError, NotModelled
@@ -156,6 +160,9 @@ VISION_LANGUAGE: list[tuple[str, dict[str, Any]]] = [
     ("mistral3", {"text_config": text("mistral", head_dim=10), "vision_config": PIXTRAL_TOWER}),
     ("mistral3", {"text_config": text("mistral"), "vision_config": PIXTRAL_TOWER, "tie_word_embeddings": False,
                   "spatial_merge_size": 3, "multimodal_projector_bias": True, "vision_feature_layer": [-1, -2]}),
+    ("mistral3", {}),
+    ("paligemma", {}),
+    ("qwen2_5_vl", {"text_config": {**LANGUAGE, "hidden_size": 3584, "num_attention_heads": 8}}),
     ("gemma3", {"text_config": {**LANGUAGE, "head_dim": 10}, "vision_config": SIGLIP_TOWER}),
     ("gemma3", {"text_config": {**LANGUAGE, "sliding_window_pattern": 2}, "tie_word_embeddings": False,
                 "vision_config": {**SIGLIP_TOWER, "vision_use_head": False}}),
@@ -199,11 +206,16 @@ def repeated(model: Any) -> set[str]:
 
 
 def check(family: str, values: dict[str, Any]) -> None:
-    """Equal to the real class. Blocks are what it checkpoints, or lists and does not split; embeddings are neither."""
+    """Equal to the real class, also from the config as it saves it.
+
+    Blocks are what it checkpoints, or lists as not to split; embeddings are neither.
+    """
     config = {"model_type": family, **values}
     spec = build(config)
     assert spec.family == family
     model = build_meta(config, spec.class_name)
+    saved = build({**json.loads(model.config.to_json_string(use_diff=False)), "architectures": None})
+    assert list(saved.named_parameters()) == list(spec.named_parameters())
     model._no_split_modules = repeated(model)
     if family == "clip":  # has no single input embedding, and says so with an exception
         model.get_input_embeddings = lambda: None
@@ -262,7 +274,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("llava", {"vision_feature_layer": "last"}, "vision_feature_layer is 'last'"),
     ("llava", {"text_config": {"hidden_size": None}}, "config.text_config: hidden_size is missing"),
     ("qwen2_vl", {"hidden_size": 64}, "hidden_size is 3584, and the text model's hidden_size is 64"),
-    ("qwen2_5_vl", {"vision_config": {"num_heads": 3, "out_hidden_size": 8192}}, "hidden_size 3584 is not a multiple of num_heads 3"),
+    ("qwen2_5_vl", {"vision_config": {"num_heads": 3, "out_hidden_size": 8192}}, "is not a multiple of num_heads 3"),
     ("internvl", {"vision_config": {"norm_type": "batch"}}, "norm_type is 'batch'"),
     ("mllama", {"vision_config": {"supported_aspect_ratios": 4}}, "supported_aspect_ratios is 4"),
 ]
@@ -296,31 +308,74 @@ EVERY = {family: values for family, values in (*MOE, *ENCODERS, *ENCODER_DECODER
 
 @pytest.mark.parametrize("family", EVERY)
 def test_damaged_configs_end_in_one_kind_of_error(family: str) -> None:
-    """Every key in turn, of every family, with values that it should not have."""
+    """Every key in turn, of every family and section, with values that it should not have."""
     config = {"model_type": family, **EVERY[family]}
-    for key in config:
-        for spoiler in SPOILERS:
-            try:
-                build({**config, key: spoiler})
-            except (InputError, NotModelled):
-                pass
+    damaged = [{**config, key: spoiler} for key in config for spoiler in SPOILERS]
+    for section, values in config.items():
+        if isinstance(values, dict):
+            damaged += [{**config, section: {**values, key: spoiler}} for key in values for spoiler in SPOILERS]
+    for one in damaged:
+        with suppress(InputError, NotModelled):
+            build(one)
+
+
+def roles(family: str, values: dict[str, Any]) -> list[tuple[str, int]]:
+    return [(part.role, part.count) for part in build({"model_type": family, **values}).blocks]
+
+
+def test_runs_of_blocks_and_their_roles() -> None:
+    """Consecutive equal blocks are one part; the owner of a relative-position table stands alone."""
+    assert roles("t5", T5) == [("encoder", 1), ("encoder", 2), ("decoder", 1), ("decoder", 2)]
+    assert roles("umt5", T5) == [("encoder", 3), ("decoder", 3)]
+    assert roles("whisper", BART) == [("audio", 2), ("decoder", 3)]
+    towers = {"text_config": text("llama"), "vision_config": CLIP_TOWER}
+    assert roles("llava", towers) == [("vision", 3), ("decoder", 5)]
+    assert roles("deepseek_v3", {**LATENT, "first_k_dense_replace": 2}) == [("decoder", 2), ("decoder", 3)]
+    assert roles("qwen2_moe", {**DECODER, "mlp_only_layers": [0, 3]}) == [("decoder", n) for n in (1, 2, 1, 1)]
 
 
 def test_cost_does_not_depend_on_depth() -> None:
-    """Deep models have as many parts as shallow ones; experts of a real size resolve without being counted one by one."""
+    """Deep models have as many parts as shallow ones."""
     for family, key in (("mixtral", "num_hidden_layers"), ("bert", "num_hidden_layers"), ("t5", "num_layers")):
         shallow, deep = (build({"model_type": family, key: count}) for count in (2, 900))
         assert len(shallow.parts) == len(deep.parts)
 
 
-@pytest.mark.parametrize(("family", "values", "billions"), [
-    ("mixtral", {}, 46.70),  # Mixtral-8x7B: the defaults
-    ("deepseek_v3", {}, 671.03),
-    ("bert", {}, 0.10951),
-    ("whisper", {}, 0.03776),  # tiny
-], ids=lambda v: v if isinstance(v, str) else "")  # fmt: skip
-def test_published_sizes(family: str, values: dict[str, Any], billions: float) -> None:
-    assert build({"model_type": family, **values}).num_params / 1e9 == pytest.approx(billions, rel=2e-4)
+# Totals known of the released models, with the keys in which their configs differ from the defaults.
+PUBLISHED: list[tuple[str, int, dict[str, Any]]] = [
+    ("mixtral", 46_702_792_704, {}),
+    ("qwen2_moe", 14_315_784_192, {}),  # Qwen1.5-MoE-A2.7B
+    ("qwen3_moe", 30_532_122_624, {"num_hidden_layers": 48, "head_dim": 128}),  # 30B-A3B
+    ("deepseek_v2", 15_706_484_224, {  # Lite
+        "hidden_size": 2048, "intermediate_size": 10944, "num_hidden_layers": 27, "num_attention_heads": 16,
+        "q_lora_rank": None, "moe_intermediate_size": 1408, "first_k_dense_replace": 1}),
+    ("deepseek_v3", 671_026_404_352, {}),
+    ("gpt_oss", 20_914_757_184, {"num_hidden_layers": 24, "num_local_experts": 32}),  # 20b
+    ("bert", 109_514_298, {}),
+    ("roberta", 124_697_433, {"max_position_embeddings": 514, "type_vocab_size": 1}),
+    ("t5", 222_903_552, {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12}),
+    ("whisper", 1_543_490_560, {  # large-v3
+        "d_model": 1280, "encoder_layers": 32, "decoder_layers": 32, "encoder_attention_heads": 20,
+        "decoder_attention_heads": 20, "encoder_ffn_dim": 5120, "decoder_ffn_dim": 5120, "num_mel_bins": 128,
+        "vocab_size": 51866}),
+    ("vit", 86_567_656, {"id2label": {str(i): "" for i in range(1000)}}),
+    ("llava", 7_063_427_072, {"text_config": {"vocab_size": 32064}}),
+    ("qwen2_vl", 8_291_375_616, {
+        "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28,
+        "num_key_value_heads": 4}),
+    ("qwen2_5_vl", 8_292_166_656, {
+        "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28,
+        "num_key_value_heads": 4, "vision_config": {"hidden_size": 1280}}),
+    ("gemma3", 4_300_079_472, {
+        "text_config": {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34},
+        "vision_config": {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27,
+                          "num_attention_heads": 16, "patch_size": 14, "image_size": 896, "vision_use_head": False}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("family", "published", "values"), PUBLISHED, ids=[row[0] for row in PUBLISHED])
+def test_published_sizes(family: str, published: int, values: dict[str, Any]) -> None:
+    assert build({"model_type": family, **values}).num_params == published
 
 
 DEFAULT_KEYS = sorted({family for family, _ in (*MOE, *ENCODERS, *ENCODER_DECODERS, *VISION)})
@@ -328,10 +383,6 @@ DEFAULT_KEYS = sorted({family for family, _ in (*MOE, *ENCODERS, *ENCODER_DECODE
 
 @pytest.mark.parametrize("family", DEFAULT_KEYS)
 def test_defaults_are_those_of_transformers(family: str) -> None:
-    from importlib import import_module
-
-    from transformers import CONFIG_MAPPING
-
     real = CONFIG_MAPPING[family]()
     ours = import_module(f"estimators.model.families.{FAMILIES[family]}").DEFAULTS
     differ = {key: (value, getattr(real, key)) for key, value in ours.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from estimators.model.families import seq2seq
 from estimators.model.families.common import Config, embedding, linear, norm
 from estimators.model.families.decoder import Parameters
-from estimators.model.families.pieces import root
+from estimators.model.families.pieces import present, root
 from estimators.model.spec import Buffer, ModelSpec, Part
 
 # transformers BartConfig, MBartConfig, PegasusConfig
@@ -25,7 +25,7 @@ def stack(config: Config, family: str, side: str, table: Parameters) -> tuple[Pa
     positions = embedding(f"{prefix}.embed_positions", places + (0 if family == "pegasus" else OFFSET), hidden)
     after_embedding = () if family == "pegasus" else norm(f"{prefix}.layernorm_embedding", hidden, bias=True)
     final = () if family == "bart" else norm(f"{prefix}.layer_norm", hidden, bias=True)
-    return (
+    return present(
         root(table, positions, role=side),
         seq2seq.blocks(config, side, f"{STEMS[family]}{side.capitalize()}Layer"),
         root(after_embedding, final, role=side),

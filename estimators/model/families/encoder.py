@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from estimators.model.families.common import Config, embedding, linear, norm
 from estimators.model.families.decoder import Parameters
-from estimators.model.families.pieces import position_ids, refuse, root, under
+from estimators.model.families.pieces import position_ids, present, refuse, root, under
 from estimators.model.spec import Buffer, ModelSpec, Parameter, Part
 
 # What BertConfig, RobertaConfig and ElectraConfig agree on
@@ -78,7 +78,7 @@ def masked_lm(config: Config, class_name: str, before: tuple[Part, ...], transfo
         name="",
         family=config.text("model_type"),
         class_name=class_name,
-        parts=(*before, root(parameters, role="encoder")),
+        parts=present(*before, root(parameters, role="encoder")),
         config=config.values,
         tied=tied if config.flag("tie_word_embeddings") else {},
         embedding=words,

@@ -6,7 +6,7 @@ from estimators.errors import InputError, short
 from estimators.model.families import multimodal
 from estimators.model.families.common import Config, linear, norm
 from estimators.model.families.decoder import Parameters
-from estimators.model.families.pieces import patch_count, root, under
+from estimators.model.families.pieces import patch_count, present, root, under
 from estimators.model.families.vit import mlp, patches
 from estimators.model.spec import ModelSpec, Parameter, Part
 
@@ -49,7 +49,7 @@ def vision_tower(config: Config) -> tuple[Part, ...]:
         *patches(config, "patch_embeddings.projection"),
     )
     last = () if config.flag("use_mean_pooling") else norm(f"{TOWER}.layernorm", hidden, bias=True)
-    return (
+    return present(
         root(under(f"{TOWER}.embeddings", embeddings), role="vision"),
         Part(block(config), config.integer("num_hidden_layers"), f"{TOWER}.encoder.layer.{{}}",
              class_name="InternVLVisionLayer", role="vision"),

@@ -22,7 +22,7 @@ PROJECTOR = "model.multi_modal_projector"
 
 def build(config: Config) -> ModelSpec:
     tower, width = multimodal.vision(config, "model.vision_tower", "pixtral", VISION)
-    text = multimodal.language(config, "model.language_model", "mistral")
+    text = multimodal.language(config, "model.language_model", "mistral", TEXT)
     bias, merge = config.flag("multimodal_projector_bias"), config.integer("spatial_merge_size")
     projector = root(
         norm(f"{PROJECTOR}.norm", width),
@@ -31,6 +31,4 @@ def build(config: Config) -> ModelSpec:
         linear(f"{PROJECTOR}.linear_2", text.hidden, text.hidden, bias),
         role="projector",
     )
-    return multimodal.assemble(
-        config, "mistral3", "Mistral3ForConditionalGeneration", (*tower, projector), text
-    )
+    return multimodal.assemble(config, "mistral3", "Mistral3ForConditionalGeneration", (*tower, projector), text)

@@ -100,9 +100,7 @@ def text_blocks(config: Config) -> tuple[Part, ...]:
 
 def cross_attention(projections: Parameters, head: int) -> Parameters:
     """The projections of self-attention under another name, and norms on each head."""
-    moved = tuple(
-        Parameter(p.name.replace("self_attn", "cross_attn"), p.shape, p.kind) for p in projections
-    )
+    moved = tuple(Parameter(p.name.replace("self_attn", "cross_attn"), p.shape, p.kind) for p in projections)
     return (*moved, *norm("cross_attn.q_norm", head), *norm("cross_attn.k_norm", head))
 
 

@@ -16,9 +16,8 @@ DEFAULTS = {
 
 
 def block(config: Config, first: bool) -> Parameters:
-    hidden, inner, norm_bias = config.integer("hidden_size"), config.integer("intermediate_size"), config.flag(
-        "norm_bias")
-    bias, mlp_bias = config.flag("attention_bias"), config.flag("mlp_bias")
+    hidden, inner = config.integer("hidden_size"), config.integer("intermediate_size")
+    norm_bias, bias, mlp_bias = (config.flag(key) for key in ("norm_bias", "attention_bias", "mlp_bias"))
     return (
         *(() if first else norm("attn_norm", hidden, norm_bias)),
         *linear("attn.Wqkv", 3 * hidden, hidden, bias),

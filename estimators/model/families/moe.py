@@ -15,6 +15,7 @@ from estimators.model.spec import ModelSpec, Parameter, Part
 
 
 def qk_norms(query: int, key: int) -> Parameters:
+    """Norms of queries and keys, of a head each or of whole projections."""
     return (*norm("self_attn.q_norm", query), *norm("self_attn.k_norm", key))
 
 

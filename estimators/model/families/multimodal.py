@@ -10,7 +10,7 @@ from typing import Any
 from estimators.errors import InputError, NotModelled, short
 from estimators.model.families import build
 from estimators.model.families.common import Config, linear
-from estimators.model.families.pieces import root
+from estimators.model.families.pieces import present, root
 from estimators.model.spec import ModelSpec, Part
 
 # model_type of a vision_config -> module with VISION_DEFAULTS and vision_tower
@@ -40,9 +40,12 @@ def renamed(part: Part, old: str, new: str) -> Part:
     )
 
 
-def language(config: Config, prefix: str, family: str) -> Language:
-    """``text_config`` as the family that it names (``family`` if none), under ``prefix``."""
-    values = config.raw("text_config", {})
+def language(config: Config, prefix: str, family: str, defaults: Mapping[str, Any] | None = None) -> Language:
+    """``text_config`` as the family that it names (``family`` if none), under ``prefix``.
+
+    ``defaults`` hold when the section is absent altogether.
+    """
+    values = config.raw("text_config", defaults or {})
     if not isinstance(values, Mapping):
         raise InputError(f"{config.where}: text_config is {short(values)}; give an object")
     return body(build({"model_type": family, **values, "architectures": None}, f"{config.where}.text_config"), prefix)
@@ -52,11 +55,14 @@ def body(spec: ModelSpec, prefix: str) -> Language:
     """A causal LM without its head, under ``prefix``."""
     base = spec.embedding.split(".")[0]
     table = next(p for part in spec.parts for p in part.parameters if p.name == f"{spec.embedding}.weight")
-    parts = tuple(renamed(part, base, prefix) for part in spec.parts)
+    rows, hidden = table.shape
     return Language(
-        tuple(part for part in parts if part.parameters or part.buffers),
-        prefix + spec.embedding.removeprefix(base), *table.shape, tied=bool(spec.tied),
-    )  # fmt: skip
+        parts=present(*(renamed(part, base, prefix) for part in spec.parts)),
+        embedding=prefix + spec.embedding.removeprefix(base),
+        rows=rows,
+        hidden=hidden,
+        tied=bool(spec.tied),
+    )
 
 
 def vision(config: Config, prefix: str, tower: str, defaults: Mapping[str, Any]) -> tuple[tuple[Part, ...], int]:
@@ -70,7 +76,7 @@ def vision(config: Config, prefix: str, tower: str, defaults: Mapping[str, Any])
         raise NotModelled(f"{section.where}: model_type {short(kind)} is no vision tower with a formula here "
                           f"({', '.join(TOWERS)}); its shapes can be read from transformers instead")  # fmt: skip
     module = import_module(f"estimators.model.families.{TOWERS[kind]}")
-    assumed = module.VISION_DEFAULTS if config.raw("vision_config") else module.VISION_DEFAULTS | defaults
+    assumed = module.VISION_DEFAULTS if config.raw("vision_config") is not None else module.VISION_DEFAULTS | defaults
     section = config.section("vision_config", assumed)
     return module.vision_tower(section, prefix), section.integer("hidden_size")
 

@@ -10,7 +10,7 @@ from estimators.errors import InputError, NotModelled, short
 from estimators.model.families.common import Config
 from estimators.model.spec import Buffer, Parameter, Part
 
-MAX_LAYERS = 100_000  # a pattern is read layer by layer; more layers than this is a slip
+MAX_LAYERS = 10_000  # a pattern is read layer by layer; more layers than this is a slip
 
 Parameters = tuple[Parameter, ...]
 Buffers = tuple[Buffer, ...]
@@ -24,6 +24,11 @@ def under(prefix: str, parameters: Iterable[Parameter]) -> Parameters:
 def root(*groups: Parameters, buffers: Buffers = (), role: str = "decoder") -> Part:
     """Parameters outside the blocks; their names are whole."""
     return Part(tuple(p for group in groups for p in group), role=role, buffers=buffers)
+
+
+def present(*parts: Part) -> tuple[Part, ...]:
+    """Without the parts that an option left empty."""
+    return tuple(part for part in parts if part.parameters or part.buffers)
 
 
 def frequencies(name: str, dimension: int) -> Buffers:

@@ -46,6 +46,4 @@ def build(config: Config) -> ModelSpec:
     vision = config.section("vision_config", VISION_DEFAULTS)
     text = text_model(config, "Qwen2_5_VL")
     check_width(config, vision.integer("out_hidden_size"), text, "out_hidden_size")
-    return multimodal.assemble(
-        config, "qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", vision_tower(vision), text
-    )
+    return multimodal.assemble(config, "qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", vision_tower(vision), text)

@@ -38,7 +38,9 @@ def text_model(config: Config, stem: str) -> multimodal.Language:
     """Qwen2 with biases on q, k, v; from ``text_config``, or from the outer keys where that is absent."""
     nested = config.raw("text_config") is not None
     values = config.section("text_config", TEXT_DEFAULTS).values if nested else config.values
-    section = Config({**values, "model_type": "text"}, TEXT_DEFAULTS, f"{config.where}.text_config" if nested else config.where)
+    section = Config(
+        {**values, "model_type": "text"}, TEXT_DEFAULTS, f"{config.where}.text_config" if nested else config.where
+    )
     heads = read_heads(section)
     block = (
         *attention(section, heads, bias=True),
@@ -52,9 +54,7 @@ def text_model(config: Config, stem: str) -> multimodal.Language:
 def patch_embedding(config: Config, width: int, bias: bool = False) -> Parameters:
     """A convolution over time, height and width."""
     patch, frames = config.integer("patch_size"), config.integer("temporal_patch_size")
-    return convolution(
-        f"{TOWER}.patch_embed.proj", (width, config.integer("in_channels"), frames, patch, patch), bias
-    )
+    return convolution(f"{TOWER}.patch_embed.proj", (width, config.integer("in_channels"), frames, patch, patch), bias)
 
 
 def merger(config: Config, width: int, out: int, norm_bias: bool) -> Parameters:
@@ -98,6 +98,4 @@ def build(config: Config) -> ModelSpec:
     vision = config.section("vision_config", VISION_DEFAULTS)
     text = text_model(config, "Qwen2VL")
     check_width(config, vision.integer("hidden_size"), text, "hidden_size")
-    return multimodal.assemble(
-        config, "qwen2_vl", "Qwen2VLForConditionalGeneration", vision_tower(vision), text
-    )
+    return multimodal.assemble(config, "qwen2_vl", "Qwen2VLForConditionalGeneration", vision_tower(vision), text)

@@ -81,6 +81,4 @@ def vision_tower(config: Config) -> tuple[Part, ...]:
 def build(config: Config) -> ModelSpec:
     vision, text = config.section("vision_config", VISION_DEFAULTS), text_model(config)
     check_width(config, vision.integer("out_hidden_size"), text, "out_hidden_size")
-    return multimodal.assemble(
-        config, "qwen3_vl", "Qwen3VLForConditionalGeneration", vision_tower(vision), text
-    )
+    return multimodal.assemble(config, "qwen3_vl", "Qwen3VLForConditionalGeneration", vision_tower(vision), text)

@@ -17,8 +17,8 @@ def attention(name: str, hidden: int, key_bias: bool) -> Parameters:
     )
 
 
-def blocks(config: Config, side: str, class_name: str, key_bias: bool = True) -> Part:
-    """One stack; ``side`` is encoder or decoder and stands in the config's keys."""
+def blocks(config: Config, side: str, class_name: str, key_bias: bool = True, role: str = "") -> Part:
+    """One stack; ``side`` is encoder or decoder and stands in the config's keys; its role, unless ``role`` says."""
     config.divided("d_model", f"{side}_attention_heads")
     hidden, inner = config.integer("d_model"), config.integer(f"{side}_ffn_dim")
     cross = attention("encoder_attn", hidden, key_bias) if side == "decoder" else ()
@@ -30,4 +30,4 @@ def blocks(config: Config, side: str, class_name: str, key_bias: bool = True) ->
         *norm("final_layer_norm", hidden, bias=True),
     )
     return Part(parameters, config.integer(f"{side}_layers"), f"model.{side}.layers.{{}}", class_name=class_name,
-                role=side)  # fmt: skip
+                role=role or side)  # fmt: skip

@@ -30,7 +30,7 @@ def build(config: Config) -> ModelSpec:
                 embedding("model.encoder.embed_positions", config.integer("max_source_positions"), hidden),
                 role="audio",
             ),
-            seq2seq.blocks(config, "encoder", "WhisperEncoderLayer", key_bias=False),
+            seq2seq.blocks(config, "encoder", "WhisperEncoderLayer", key_bias=False, role="audio"),
             root(norm("model.encoder.layer_norm", hidden, bias=True), role="audio"),
             root(
                 embedding(words, rows, hidden),
