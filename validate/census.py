@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -58,15 +59,18 @@ class Census(TorchDispatchMode):
 
     ``label_by_site`` gives a label to blocks that nobody owns (collective buffers); it sees the block and answers a
     label or an empty string. ``label_inputs`` maps a piece of an operator's name to the label of the tensors it reads
-    (``"chunk_cat"`` reads unsharded gradients).
+    (``"chunk_cat"`` reads unsharded gradients). ``count_fake``: fake tensors count too; without it they do not, because
+    DTensor asks fake tensors of global shape for the shapes of its results.
     """
 
     def __init__(
         self,
         label_by_site: Callable[[Block], str] = lambda block: "",
         label_inputs: dict[str, str] | None = None,
+        count_fake: bool = False,
     ) -> None:
         super().__init__()
+        self._count_fake = count_fake
         self._label_by_site = label_by_site
         self._label_inputs = label_inputs or {}
         self._alive: dict[int, Block] = {}
@@ -90,7 +94,7 @@ class Census(TorchDispatchMode):
 
     def _note(self, tensor: torch.Tensor) -> Block | None:
         tensor = getattr(tensor, "_local_tensor", tensor)
-        if tensor.device.type == "meta":
+        if tensor.device.type == "meta" or (isinstance(tensor, FakeTensor) and not self._count_fake):
             return None
         storage = tensor.untyped_storage()
         key, size = storage._cdata, storage.nbytes()
@@ -141,6 +145,15 @@ class Census(TorchDispatchMode):
             if tensor is not None and (block := self._note(tensor)) is not None and not (weak and block.label):
                 block.label = label
 
+    def label_sites(self, labels: Mapping[str, str]) -> None:
+        """Label blocks that nobody owns by a piece of the site that made them (``file:function``)."""
+        before = self._label_by_site
+
+        def label(block: Block) -> str:
+            return next((name for piece, name in labels.items() if piece in block.site), "") or before(block)
+
+        self._label_by_site = label
+
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Events inside belong to this phase; the same name may be entered again, the last time counts."""
@@ -167,6 +180,18 @@ class Census(TorchDispatchMode):
                 return original(*args, **kwargs)
 
         setattr(owner, function, marked)
+        return lambda: setattr(owner, function, original)
+
+    def own_before(self, owner: Any, function: str, label: str, tensors: Callable[..., Iterable[Any]]) -> Callable[[], None]:
+        """Before every call of ``owner.function``, label what ``tensors`` finds in its arguments; the answer undoes it."""
+        original = getattr(owner, function)
+
+        @wraps(original)
+        def labelled(*args: Any, **kwargs: Any) -> Any:
+            self.own(label, tensors(*args), weak=True)
+            return original(*args, **kwargs)
+
+        setattr(owner, function, labelled)
         return lambda: setattr(owner, function, original)
 
     # -- reading -----------------------------------------------------------------------------------------------
@@ -213,7 +238,10 @@ class Census(TorchDispatchMode):
     def events(self, phase: str) -> Iterator[tuple[str, int, str]]:
         """Label, change and site of each event of a phase, to read what an engine did in order."""
         first, last = next((a, b) for name, a, b in reversed(self._marks) if name == phase)
-        return ((self.label(block), change, f"{where or '-'} {block.site}") for block, change, where in self._events[first:last])
+        return (
+            (self.label(block), change, f"{where or '-'} {block.site}")
+            for block, change, where in self._events[first:last]
+        )
 
 
 def _site() -> str:

@@ -1,0 +1,413 @@
+"""FSDP2 (``fully_shard``): every tensor is cut along its first dimension, units are gathered for use.
+
+One optimizer step, as torch 2.13 runs it (torch/distributed/fsdp/_fully_shard):
+
+    load      each unit is sharded by itself; the whole unit and its shard exist together (_fsdp_param.py,
+              _init_sharded_param)
+    forward   the root is gathered first and stays; a block is gathered into one flat buffer, copied out tensor by
+              tensor, and the buffer stays until the next block has been copied out in its turn, to overlap the two
+              (_fsdp_param_group.py, wait_for_unshard: ``prev_all_gather_state``)
+    backward  a block is gathered again, the one before it is prefetched; the reduce-scatter input of the block behind
+              it stays until this block's own reduction (``reduce_scatter_states``)
+    reduce    the unit's gradients are copied into one padded buffer in the reduce dtype, freed, and reduce-scattered
+              into the sharded gradient (_fsdp_collectives.py, foreach_reduce); the root's turn comes last
+    step      shards, their gradients, and states of the shards
+
+Frees happen in program order, through ``storage.resize_(0)``, so that allocated bytes are the same on every device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+from estimators.devices import DEVICES
+from estimators.engines import sharding
+from estimators.engines.sharding import NOTHING, Amount, Dtypes, Moment, Position, Sizes, Unit, as_terms, largest
+from estimators.model.spec import ModelSpec, Parameter
+from estimators.result import Term
+from estimators.run import Run
+from estimators.units import ceil_div, power_of_two
+from estimators.workload import DTYPE_BYTES
+
+AMOUNTS = {
+    "parameter shards": Amount("params", "each tensor's rows / shards, rounded up, in the stored dtype"),
+    "model buffers": Amount("buffers", "registered buffers, whole on every rank"),
+    "quantisation statistics": Amount("params", "absmax and code books beside 4-bit weights: not sharded"),
+    "model before sharding": Amount("params", "units not yet sharded, whole, in the dtype of loading"),
+    "gathered root unit": Amount("params", "root parameters, padded, in the compute dtype"),
+    "gathered units": Amount("params", "units gathered at this moment, padded, in the compute dtype"),
+    "post-forward shards": Amount("params", "gathered units / reshard_after_forward ranks, in the compute dtype"),
+    "all-gather buffers": Amount("buffers", "flat all-gather outputs: this unit's, the last one's, prefetched ones"),
+    "cast shards": Amount("buffers", "shards of the unit to be gathered, cast to the compute dtype"),
+    "accumulated gradients": Amount("gradients", "whole gradients held over micro-steps, in the reduce dtype"),
+    "root gradients": Amount("gradients", "gradients of head and final norm (and embedding, when it is reached)"),
+    "unit gradients": Amount("gradients", "whole gradients of one unit in the compute dtype"),
+    "reduce-scatter input": Amount("buffers", "unit gradients, padded, in the reduce dtype"),
+    "reduce-scatter output": Amount("buffers", "reduce-scatter input / shards, while it is cast to the stored dtype"),
+    "all-reduce inputs": Amount("buffers", "reduced shards held until the end of backward: dtype of reduction differs"),
+    "sharded gradients": Amount("gradients", "reduced gradients of the shards, padded, in the stored dtype"),
+    "optimizer states": Amount("optimizer", "states of each trainable shard"),
+    "parameter being gathered": Amount("params", "the largest tensor, whole, in the stored dtype"),
+}
+HOST_AMOUNTS = {
+    "parameter shards": Amount("params", "shards of the node's ranks; pinned blocks round up to powers of two"),
+    "sharded gradients": Amount("gradients", "gradients of the node's ranks; pinned as the shards are"),
+    "optimizer states": Amount("optimizer", "states of the node's ranks, stepped on the CPU"),
+    "step counters": Amount("optimizer", "optimizer states that always lie in host RAM"),
+    "gathered checkpoint": Amount("params", "the whole model in the stored dtype, on rank 0"),
+}
+
+
+class Plan(NamedTuple):
+    """What decides the bytes, as a key: equal plans hold equal memory."""
+
+    model: ModelSpec
+    dtypes: Dtypes
+    shards: int
+    replicas: int
+    wrap: str
+    reshard: bool | int
+    forward_prefetch: int
+    backward_prefetch: bool
+    accumulates: str  # "", "whole" (no reduction between micro-steps) or "sharded"
+    input_has_gradient: bool
+    offload: bool
+    pinned: bool
+    node_ranks: int
+    host_apart: bool  # offloaded tensors lie in another memory, and the model is built there
+
+
+def hold(run: Run) -> dict[str, tuple[Term, ...]]:
+    """Terms at each instant, for the rank that needs most (rank 0: its shards are never short)."""
+    return dict(_hold(plan_of(run)))
+
+
+def plan_of(run: Run) -> Plan:
+    knobs, device = run.settings.knobs, DEVICES[run.settings.device]
+    accumulates = "" if run.workload.grad_accum == 1 else "sharded" if knobs["sync_each_batch"] else "whole"
+    offload = run.strategy.params is not None and device.separate_host  # on a CPU nothing moves
+    reshard = knobs["reshard_after_forward"] if run.strategy.sharding != "shard-grad-op" else False
+    assert isinstance(reshard, bool | int)
+    return Plan(
+        run.model, Dtypes.of(run), run.shards, run.ranks // run.shards, str(knobs["wrap"]),
+        reshard, int(knobs.get("forward_prefetch", 0)), knobs.get("backward_prefetch", "pre") == "pre",
+        accumulates, sharding.input_has_gradient(run), offload,
+        offload and bool(knobs["pin_memory"]) and device.pins_host, run.cluster.gpus_per_node,
+        device.separate_host,
+    )  # fmt: skip
+
+
+# -- sizes -----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=8192)
+def unit_sizes(unit: Unit, shards: int, dtypes: Dtypes, head: str) -> Sizes:
+    """Bytes of one unit, tensor by tensor."""
+    total = NOTHING
+    for parameter in unit.parameters:
+        one = parameter_sizes(parameter, shards, dtypes, head)
+        total = total + one
+        if one.gradients:
+            total = replace(total, last=one.gradients, last_held=one.held)
+    return total
+
+
+def parameter_sizes(parameter: Parameter, shards: int, dtypes: Dtypes, head: str = "") -> Sizes:
+    """Bytes of one tensor. Rows are dealt in chunks of ceil(rows / shards); every rank pads to a whole chunk.
+
+    A quantised tensor is a column of 16-bit storage elements and travels as it is stored.
+    """
+    stored, compute, reduce = (DTYPE_BYTES[d] for d in (dtypes.stored(parameter), dtypes.compute, dtypes.reduce))
+    shape, casts = parameter.shape, dtypes.stored(parameter) != dtypes.compute
+    if parameter.stored_bytes is not None:
+        shape, stored, compute, casts = (ceil_div(parameter.stored_bytes, 2), 1), 2, 2, False
+    local_shape = (ceil_div(shape[0] if shape else 1, shards), *shape[1:])
+    local, trains = prod(local_shape), int(parameter.trainable)
+    beside, elsewhere = sharding.state_bytes(parameter, local_shape, dtypes, head)
+    return Sizes(
+        whole=prod(shape) * stored,
+        shard=local * stored,
+        staged=local * compute,
+        cast=local * compute * casts if shards > 1 else 0,
+        gathered=local * shards * compute,
+        gradients=trains * parameter.numel * compute,
+        held=trains * parameter.numel * reduce,
+        reduce_in=trains * local * shards * reduce,
+        reduce_out=trains * local * reduce,
+        shard_gradients=trains * local * stored,
+        states=beside,
+        host_states=elsewhere,
+        pinned=power_of_two(local * stored),
+        pinned_gradients=trains * power_of_two(local * stored),
+    )
+
+
+class Laid(NamedTuple):
+    """A plan's units with their sizes."""
+
+    root: Sizes
+    early: Sizes  # the part of the root whose gradients exist before those of any block: head, final norm
+    tied: int  # bytes of the gradient of a tied embedding
+    positions: tuple[Position, ...]
+    others: Sizes  # all units but the root
+    all: Sizes
+
+
+@lru_cache(maxsize=1024)
+def lay_out(plan: Plan) -> Laid:
+    def sized(unit: Unit) -> Sizes:
+        return unit_sizes(unit, plan.shards, plan.dtypes, plan.model.head)
+
+    root, others = sharding.units(plan.model, plan.wrap)
+    early, _ = sharding.root_ends(plan.model, plan.wrap)
+    runs = tuple((sized(u), u.count, u.is_input) for u in others)
+    total = NOTHING
+    for size, count, _ in runs:
+        total = total + size * count
+    names = set(plan.model.tied.values())
+    tied = sized(Unit("tied", tuple(p for p in root.parameters if p.name in names))).gradients
+    return Laid(sized(root), sized(Unit("early", early)), tied, tuple(sharding.positions(runs)), total, sized(root) + total)
+
+
+# -- the step, in order ----------------------------------------------------------------------------------------------
+
+
+def load_moments(plan: Plan) -> Iterator[Moment]:
+    """Each unit is sharded by itself: blocks first, the root last (_fsdp_init.py, _move_states_to_device).
+
+    Where host and device are one, the model was built there whole; else a unit comes to the device to be sharded.
+    """
+    laid = lay_out(plan)
+
+    def moment(done: int, waiting: int, unit: Sizes) -> Moment:
+        return {
+            "parameter shards": (0 if plan.offload else done) + unit.shard,
+            "model before sharding": unit.whole + (0 if plan.host_apart else waiting),
+        }
+
+    for p in laid.positions:
+        yield moment(p.earlier.shard, p.later.whole + laid.root.whole, p.unit)
+    yield moment(laid.others.shard, 0, laid.root)
+    yield {"parameter shards": 0 if plan.offload else laid.all.shard}
+
+
+def forward_moments(plan: Plan) -> Iterator[Moment]:
+    """The root, then unit after unit. The flat buffer of each gather outlives the copy out of it by one unit."""
+    laid, root = lay_out(plan), lay_out(plan).root
+    yield {"all-gather buffers": _flat(plan, root), "cast shards": _cast(plan, root)}
+    yield {"gathered root unit": root.gathered, "all-gather buffers": _flat(plan, root)}
+    for p in laid.positions:
+        left = {"gathered root unit": root.gathered, **_kept(plan, p.earlier)}
+        last, following = p.previous or root, p.following or NOTHING
+        ready = min(plan.forward_prefetch * p.unit.gathered, p.unit.gathered + p.later.gathered) if p.previous else 0
+        flat = _flat(plan, last) + max(_flat(plan, p.unit), ready)
+        if not ready:
+            yield {**left, "all-gather buffers": flat, "cast shards": _cast(plan, p.unit)}
+        yield _plus(left, {"gathered units": p.unit.gathered, "all-gather buffers": flat})
+        ahead = min(plan.forward_prefetch * following.gathered, p.later.gathered) if plan.shards > 1 else 0
+        yield _plus(left, {
+            "gathered units": p.unit.gathered,
+            "all-gather buffers": _flat(plan, p.unit) + ahead,
+            "cast shards": _cast(plan, following) if ahead else 0,
+        })  # fmt: skip
+
+
+def backward_moments(plan: Plan) -> Iterator[Moment]:
+    """The root is gathered again, then unit after unit from the last: gather, prefetch, gradients."""
+    laid, root = lay_out(plan), lay_out(plan).root
+    left = {"gathered root unit": root.gathered, **_kept(plan, laid.others)}
+    held = _accumulated(plan, laid.all, laid.all, NOTHING)
+    if plan.reshard:
+        yield {**held, **_plus(_kept(plan, laid.all), {"all-gather buffers": _flat(plan, root)}), "cast shards": _cast(plan, root)}
+        yield {**held, **left, "all-gather buffers": _flat(plan, root)}
+    for p in reversed(laid.positions):
+        yield from _unit_backward(plan, p)
+    first = laid.positions[0].unit if laid.positions else NOTHING
+    tail = _tail(plan, laid)
+    twice = 2 * laid.tied  # head's and embedding's gradients are added out of place
+    yield {
+        "gathered root unit": root.gathered,
+        "gathered units": tail.gathered,
+        "unit gradients": _gradients(plan, tail),
+        "root gradients": _gradients(plan, root) + twice,
+        "reduce-scatter input": laid.positions[1].unit.reduce_in if tail is not NOTHING and len(laid.positions) > 1
+        else first.reduce_in if tail is NOTHING else 0,
+        "all-reduce inputs": _held_back(plan, laid.others + tail * -1),
+        **_accumulated(plan, laid.all, root + tail, laid.others + tail * -1),
+    }  # fmt: skip
+
+
+def _unit_backward(plan: Plan, p: Position) -> Iterator[Moment]:
+    """Copy out, prefetch of the unit before, and the end of this unit's gradients."""
+    laid = lay_out(plan)
+    before = p.previous if p.previous is not None and plan.reshard and plan.backward_prefetch else NOTHING
+    left = {
+        "gathered root unit": laid.root.gathered,
+        "root gradients": _gradients(plan, laid.early),
+        "reduce-scatter input": p.following.reduce_in if p.following else 0,
+        "all-reduce inputs": _held_back(plan, p.later),
+        **_accumulated(plan, laid.all, laid.all + p.later * -1, p.later),
+    }
+    if plan.reshard:
+        yield _plus(left, _kept(plan, p.earlier + p.unit), {"gathered units": p.unit.gathered, "all-gather buffers": _flat(plan, p.unit)})
+    here = _plus(left, _kept(plan, p.earlier), {"gathered units": p.unit.gathered, "all-gather buffers": _flat(plan, before)})
+    yield {**here, "cast shards": _cast(plan, before)}
+    yield {**here, "unit gradients": _gradients(plan, p.unit)}
+
+
+def reduce_moments(plan: Plan) -> Iterator[Moment]:
+    """Unit after unit from the last, each when its gradients are complete; the root and what waits for it last."""
+    laid = lay_out(plan)
+    tail = _tail(plan, laid)
+    for p in reversed(laid.positions):
+        late = tail is not NOTHING and p.previous is None
+        before = p.previous if p.previous is not None and plan.reshard and plan.backward_prefetch else NOTHING
+        around = {"all-gather buffers": _flat(plan, before)} if not late else {}
+        if not late:
+            around["gathered root unit"] = laid.root.gathered
+            around["root gradients"] = _gradients(plan, laid.early)
+        done = p.later + laid.root if late else p.later
+        yield from _reduction(plan, p.unit, done, _plus(around, _kept(plan, p.earlier)))
+    waiting = {"gathered units": tail.gathered, "unit gradients": _gradients(plan, tail)}
+    for moment in _reduction(plan, laid.root, laid.others + tail * -1, {}, "root gradients"):
+        yield _plus(moment, waiting)
+
+
+def _reduction(plan: Plan, unit: Sizes, done: Sizes, around: Moment, name: str = "unit gradients") -> Iterator[Moment]:
+    """Copy into the padded buffer; reduce-scatter; cast to the stored dtype where it differs."""
+    laid = lay_out(plan)
+    if not unit.reduce_in:
+        return
+    around = _plus(around, {"reduce-scatter input": unit.reduce_in, "all-reduce inputs": _held_back(plan, done)})
+    gradients = _gradients(plan, unit) if plan.accumulates != "whole" else 0
+    yield _plus(around, {name: gradients}, _accumulated(plan, laid.all, laid.all + done * -1, done))
+    last = unit.last_held if plan.accumulates == "whole" else unit.last  # a loop variable of foreach_reduce holds it
+    after = _plus(_accumulated(plan, laid.all, laid.all + done * -1 + unit * -1, done), {name: last})
+    becomes_gradient = unit.reduce_out == unit.shard_gradients and plan.accumulates != "sharded" and not plan.offload
+    if becomes_gradient:
+        yield _plus(around, after, {"sharded gradients": unit.shard_gradients})
+    else:
+        cast = unit.shard_gradients if unit.reduce_out != unit.shard_gradients else 0
+        yield _plus(around, after, {"reduce-scatter output": unit.reduce_out, "sharded gradients": cast})
+
+
+def step_moment(plan: Plan) -> Moment:
+    return {"sharded gradients": 0 if plan.offload else lay_out(plan).all.shard_gradients}
+
+
+def save_moment(plan: Plan) -> Moment:
+    """A full state dict is gathered tensor by tensor and moved to rank 0's host (torch/distributed/checkpoint)."""
+    every = (p for part in plan.model.parts for p in part.parameters)
+    sizes = (parameter_sizes(p, plan.shards, plan.dtypes) for p in every)
+    return {"parameter being gathered": max(s.shard * plan.shards for s in sizes)}
+
+
+# -- what stays around a moment --------------------------------------------------------------------------------------
+
+
+def _flat(plan: Plan, unit: Sizes) -> int:
+    """The all-gather's own output; one rank has nothing to gather."""
+    return unit.gathered if plan.shards > 1 else 0
+
+
+def _cast(plan: Plan, unit: Sizes) -> int:
+    """Offloaded shards are always copied to the device; others only when they change dtype."""
+    return unit.staged if plan.offload else unit.cast
+
+
+def _gradients(plan: Plan, unit: Sizes) -> int:
+    """Whole gradients; where they are held in the compute dtype anyway, autograd adds to them in place."""
+    in_place = plan.accumulates == "whole" and plan.dtypes.reduce == plan.dtypes.compute
+    return 0 if in_place else unit.gradients
+
+
+def _kept(plan: Plan, units: Sizes) -> Moment:
+    """What units leave between their forward and their backward."""
+    if plan.reshard is False:
+        return {"gathered units": units.gathered}
+    if plan.reshard is True:
+        return {}
+    return {"post-forward shards": units.gathered // plan.reshard}
+
+
+def _accumulated(plan: Plan, everything: Sizes, waiting: Sizes, done: Sizes) -> Moment:
+    """Gradients for the optimizer: of the units that are done, and what earlier micro-steps left of all."""
+    whole = {"accumulated gradients": waiting.held} if plan.accumulates == "whole" else {}
+    if plan.offload:
+        return whole
+    return {**whole, "sharded gradients": (everything if plan.accumulates == "sharded" else done).shard_gradients}
+
+
+def _held_back(plan: Plan, done: Sizes) -> int:
+    """Between replicas, reduced shards of another dtype are kept to the end of backward (``_all_reduce_state``)."""
+    return done.reduce_out if plan.replicas > 1 and done.reduce_out != done.shard_gradients else 0
+
+
+def _tail(plan: Plan, laid: Laid) -> Sizes:
+    """The first unit, when its post-backward runs only at the very end because its input has no gradient."""
+    if laid.positions and (laid.positions[0].is_input or not plan.input_has_gradient):
+        return laid.positions[0].unit
+    return NOTHING
+
+
+def _plus(*moments: Moment) -> dict[str, int]:
+    """Amounts of the same name add up."""
+    total: dict[str, int] = {}
+    for moment in moments:
+        for name, size in moment.items():
+            total[name] = total.get(name, 0) + size
+    return total
+
+
+# -- terms -----------------------------------------------------------------------------------------------------------
+
+
+def moments(plan: Plan) -> dict[str, list[Moment]]:
+    """Every moment that can be the largest of its instant, without what is always there."""
+    held = _accumulated(plan, lay_out(plan).all, lay_out(plan).all, NOTHING)
+    return {
+        "load": list(load_moments(plan)),
+        "forward": [_plus(held, m) for m in forward_moments(plan)],
+        "backward": list(backward_moments(plan)),
+        "reduce": list(reduce_moments(plan)),
+        "step": [step_moment(plan)],
+        "save": [save_moment(plan)],
+    }
+
+
+@lru_cache(maxsize=1024)
+def _hold(plan: Plan) -> dict[str, tuple[Term, ...]]:
+    laid, on_device = lay_out(plan), 0 if plan.offload else 1
+    base = {
+        "parameter shards": laid.all.shard * on_device,
+        "quantisation statistics": sum(sharding.per_part(part, lambda p: p.side_bytes) for part in plan.model.parts),
+        "model buffers": sharding.model_buffers(plan.model),
+        "optimizer states": (laid.all.states + sharding.tables_bytes(plan.dtypes.optimizer)) * on_device,
+    }
+    at_load = {name: base[name] for name in ("quantisation statistics", "model buffers")}
+    terms = {
+        name: as_terms(_plus(at_load if name == "load" else base, largest(candidates)), AMOUNTS)
+        for name, candidates in moments(plan).items()
+    }
+    return {name: (*found, *_host(plan, name)) for name, found in terms.items()}
+
+
+def _host(plan: Plan, instant: str) -> tuple[Term, ...]:
+    """Host RAM of the node: every rank offloads its own shards; counters lie there in any case."""
+    total, ranks = lay_out(plan).all, plan.node_ranks
+    held: dict[str, int] = {}
+    if plan.offload:
+        held["parameter shards"] = (total.pinned if plan.pinned else total.shard) * ranks
+        if instant != "load":
+            held["optimizer states"] = total.states * ranks
+        if instant in ("reduce", "step") or (plan.accumulates == "sharded" and instant != "load"):
+            held["sharded gradients"] = (total.pinned_gradients if plan.pinned else total.shard_gradients) * ranks
+    if instant != "load":
+        held["step counters"] = total.host_states * ranks
+    if instant == "save":
+        held["gathered checkpoint"] = total.whole
+    return as_terms(held, HOST_AMOUNTS, "host")

@@ -1,0 +1,245 @@
+"""What both FSDP engines are made of: units that are gathered together, their sizes, and the places of a step.
+
+A *unit* is what one wrapped module manages: a transformer block, or what is left for the root. Units follow each other
+in forward and come back in reverse; an engine's memory at unit i depends on unit i, its neighbours, and sums over the
+units before and behind it. Those sums are linear inside a run of equal blocks, so the extremes of a run lie at its
+ends: ``positions`` looks at two pieces at either end and nothing in between, whatever the depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import NamedTuple
+
+from estimators.model.spec import ModelSpec, Parameter, Part
+from estimators.optimizers import BESIDE, resolved_dtype, states, tables_bytes
+from estimators.result import Term
+from estimators.run import Run
+from estimators.workload import DTYPE_BYTES
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Unit:
+    """Parameters that are gathered and reduced together, ``count`` times in a row.
+
+    ``is_input``: nothing before it in the network is differentiable (an embedding), so its gradients are reduced at
+    the very end of backward.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    count: int = 1
+    is_input: bool = False
+
+
+class Dtypes(NamedTuple):
+    """All of a run that the sizes of a unit depend on, besides the unit and the number of shards."""
+
+    param: str
+    frozen: str
+    compute: str
+    reduce: str
+    optimizer: str
+    impl: str
+    state: str | None
+
+    @classmethod
+    def of(cls, run: Run) -> Dtypes:
+        s = run.settings
+        return cls(
+            s.param_dtype, s.frozen_dtype, s.compute_dtype, s.reduce_dtype, s.optimizer, s.optimizer_impl,
+            run.workload.state_dtype,
+        )  # fmt: skip
+
+    def stored(self, parameter: Parameter) -> str:
+        """As ``Run.dtype_of``."""
+        return parameter.dtype or (self.param if parameter.trainable else self.frozen)
+
+    def states_of(self, parameter: Parameter) -> str:
+        return self.state or resolved_dtype(self.optimizer, self.impl, self.stored(parameter))
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes of one unit on one rank, or a sum of such.
+
+    ``shard`` parameters between uses; ``staged`` a copy in the compute dtype, ``cast`` the same of those that change dtype; ``gathered`` the
+    unit whole; ``gradients`` what autograd computes, ``held`` the same as it is kept over micro-steps without
+    reduction; ``reduce_in`` and ``reduce_out`` the ends of a reduce-scatter; ``shard_gradients`` for the optimizer;
+    ``states`` beside the parameters and ``host_states`` always in host RAM; ``pinned`` the shards as page-locked memory.
+    """
+
+    shard: int = 0
+    staged: int = 0
+    cast: int = 0
+    gathered: int = 0
+    gradients: int = 0
+    held: int = 0
+    reduce_in: int = 0
+    reduce_out: int = 0
+    shard_gradients: int = 0
+    states: int = 0
+    host_states: int = 0
+    pinned: int = 0
+    pinned_gradients: int = 0
+    whole: int = 0  # as loaded, before it is sharded
+    last: int = 0  # gradients of the last trainable tensor
+    last_held: int = 0
+
+    def __add__(self, other: Sizes) -> Sizes:
+        return Sizes(*(getattr(self, n) + getattr(other, n) for n in _SIZE_NAMES))
+
+    def __mul__(self, count: int) -> Sizes:
+        return Sizes(*(getattr(self, n) * count for n in _SIZE_NAMES))
+
+
+_SIZE_NAMES = tuple(f.name for f in fields(Sizes))
+NOTHING = Sizes()
+
+
+@lru_cache(maxsize=1024)
+def units(model: ModelSpec, wrap: str) -> tuple[Unit, tuple[Unit, ...]]:
+    """The root's own unit, and the others in the order of forward.
+
+    ``wrap``: ``blocks``; ``blocks+embedding`` and ``blocks+embedding+head`` make those modules units too, unless their
+    weight is tied (one unit must hold both ends: ``fully_shard`` refuses anything else); ``none``: all is the root's.
+    """
+    apart = {"blocks+embedding": (model.embedding,), "blocks+embedding+head": (model.embedding, model.head)}.get(wrap, ())
+    root: list[Parameter] = []
+    others: list[Unit] = []
+    for part in model.parts:
+        if part.is_block and wrap != "none":
+            others.append(Unit(part.class_name, part.parameters, part.count))
+            continue
+        for parameter in part.parameters * part.count:
+            module = parameter.name.rpartition(".")[0]
+            if module in apart and module and not model.tied:
+                others.append(Unit(module, (parameter,), is_input=module == model.embedding))
+            else:
+                root.append(parameter)
+    return Unit("root", tuple(root)), tuple(others)
+
+
+@lru_cache(maxsize=1024)
+def root_ends(model: ModelSpec, wrap: str) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
+    """The root unit's parameters whose gradients exist before that of any block, and those that come last.
+
+    Final norm and head are first in backward, the embedding last; a tied embedding is both, and counts as first.
+    """
+    root, others = units(model, wrap)
+    if not others:
+        return (), root.parameters
+    tied = set(model.tied.values())
+    seen_block = False
+    late: list[Parameter] = []
+    for part in model.parts:
+        seen_block = seen_block or part.is_block
+        if not part.is_block and not seen_block:
+            late.extend(p for p in part.parameters if p.name not in tied)
+    late_ids = {id(p) for p in late}
+    return tuple(p for p in root.parameters if id(p) not in late_ids), tuple(
+        p for p in root.parameters if id(p) in late_ids
+    )
+
+
+def input_has_gradient(run: Run) -> bool:
+    """Whether the first block's input is differentiable.
+
+    If not, its post-backward hook finds no gradient to wait for and runs at the end of backward. A trained embedding
+    makes it so; with adapters and checkpointing, transformers does (``enable_input_require_grads``).
+    """
+    if run.workload.has_adapters and run.workload.checkpointing != "none":
+        return True
+    for part in run.model.parts:
+        if part.is_block:
+            return False
+        if any(p.trainable for p in part.parameters):
+            return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A unit among the others: its neighbours in forward order, and sums over those before and behind it."""
+
+    unit: Sizes
+    previous: Sizes | None
+    following: Sizes | None
+    earlier: Sizes
+    later: Sizes
+    is_input: bool = False
+
+
+def positions(runs: Iterable[tuple[Sizes, int, bool]]) -> Iterator[Position]:
+    """Two places at either end of each run of equal units (size, count, is_input), in forward order."""
+    listed = tuple(runs)
+    later = NOTHING
+    for size, count, _ in listed:
+        later = later + size * count
+    earlier = NOTHING
+    for at, (size, count, is_input) in enumerate(listed):
+        before = listed[at - 1][0] if at else None
+        behind = listed[at + 1][0] if at + 1 < len(listed) else None
+        for index in sorted({0, 1, count - 2, count - 1} & set(range(count))):
+            yield Position(
+                size,
+                size if index else before,
+                size if index < count - 1 else behind,
+                earlier + size * index,
+                later + size * -(index + 1),
+                is_input,
+            )
+        earlier, later = earlier + size * count, later + size * -count
+
+
+class Amount(NamedTuple):
+    """How a named amount of an engine is shown: its category and its formula in words."""
+
+    category: str
+    formula: str
+
+
+Moment = Mapping[str, int]  # name of an amount -> bytes
+
+
+def largest(moments: Iterable[Moment]) -> Moment:
+    """The moment with the largest sum; the first of equals."""
+    return max(moments, key=lambda m: sum(m.values()), default={})
+
+
+def as_terms(moment: Moment, amounts: Mapping[str, Amount], place: str = "gpu") -> tuple[Term, ...]:
+    """Named amounts -> terms, without those of no size."""
+    return tuple(
+        Term(name, amounts[name].category, size, amounts[name].formula, place) for name, size in moment.items() if size
+    )
+
+
+@lru_cache(maxsize=1024)
+def model_buffers(model: ModelSpec) -> int:
+    """Bytes of the registered buffers: every rank holds them whole."""
+    wide = {"int64": 8, "fp64": 8, "int32": 4, "bool": 1}
+    return sum(
+        part.count * b.numel * (wide.get(b.dtype) or DTYPE_BYTES[b.dtype]) for part in model.parts for b in part.buffers
+    )
+
+
+def state_bytes(parameter: Parameter, shape: tuple[int, ...] | int, dtypes: Dtypes, head: str = "") -> tuple[int, int]:
+    """Bytes of a trainable tensor's optimizer states: beside the tensor, and elsewhere (step counters in host RAM)."""
+    if not parameter.trainable:
+        return 0, 0
+    is_head = bool(head) and parameter.name == f"{head}.weight"
+    found = states(dtypes.optimizer, shape, dtypes.states_of(parameter), dtypes.impl, parameter.kind, is_head)
+    beside = sum(s.bytes for s in found if s.place == BESIDE)
+    return beside, sum(s.bytes for s in found) - beside
+
+
+def optimizer_tables(run: Run) -> int:
+    """Code tables of 8-bit optimizers: once a device."""
+    return tables_bytes(run.settings.optimizer)
+
+
+def per_part(part: Part, size: Callable[[Parameter], int]) -> int:
+    """Sum over all pieces of a part."""
+    return part.count * sum(size(p) for p in part.parameters)

@@ -1,0 +1,157 @@
+"""Build a torch engine from a resolved run, exactly as the settings say, and label what it allocates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from estimators.run import Run
+
+
+@dataclass
+class TorchEngine:
+    """A wrapped module and the few things that differ between engines."""
+
+    module: Any
+    stored_parameters: Callable[[], Iterable[Any]]
+    micro_step: Callable[..., AbstractContextManager[Any]] = lambda last: nullcontext()  # noqa: E731
+    forward_context: Callable[[], AbstractContextManager[Any]] = nullcontext
+    undo: list[Callable[[], None]] = field(default_factory=list)
+
+    def close(self) -> None:
+        for step in self.undo:
+            step()
+
+
+def dtype(name: str) -> Any:
+    import torch
+
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
+
+
+def wrapped(model: Any, run: Run, census: Any) -> TorchEngine:
+    """The engine that a run's strategy names."""
+    return {"torch": _single, "ddp": _ddp, "fsdp2": _fsdp2, "fsdp1": _fsdp1}[run.strategy.engine](model, run, census)
+
+
+def _autocast(run: Run) -> Callable[[], AbstractContextManager[Any]]:
+    import torch
+
+    if not run.settings.autocast:
+        return nullcontext
+    return lambda: torch.autocast("cpu", dtype(run.settings.compute_dtype))
+
+
+def _single(model: Any, run: Run, census: Any) -> TorchEngine:
+    return TorchEngine(model, lambda: list(model.parameters()), forward_context=_autocast(run))
+
+
+# -- DDP -------------------------------------------------------------------------------------------------------------
+
+
+def _ddp(model: Any, run: Run, census: Any) -> TorchEngine:
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.nn.parallel import distributed as ddp_file
+
+    knobs = run.settings.knobs
+    census.label_sites({"parallel/distributed.py": "buffers"})
+    made = DistributedDataParallel(
+        model,
+        gradient_as_bucket_view=bool(knobs["gradient_as_bucket_view"]),
+        bucket_cap_mb=int(knobs["bucket_cap_mb"]),
+        static_graph=bool(knobs["static_graph"]),
+        find_unused_parameters=bool(knobs["find_unused_parameters"]),
+    )
+    del ddp_file
+
+    def micro_step(last: bool) -> AbstractContextManager[Any]:
+        return nullcontext() if last or knobs["sync_each_batch"] else made.no_sync()
+
+    return TorchEngine(made, lambda: list(made.parameters()), micro_step, _autocast(run))
+
+
+# -- FSDP2 -----------------------------------------------------------------------------------------------------------
+
+FSDP2_SITES = {
+    "_fsdp_collectives.py:_get_param_all_gather_inputs": "buffers",
+    "_fsdp_collectives.py:allocate": "buffers",
+    "_fsdp_param.py:<listcomp>": "params",  # init_all_gather_outputs: the gathered tensors
+    "_fsdp_param.py:to_sharded_post_forward": "params",
+    "_fsdp_param.py:to_accumulated_grad_if_needed": "gradients",
+    "_fsdp_param.py:_init_sharded_param": "params",
+    "_fsdp_param.py:all_gather_inputs": "buffers",
+    "_fsdp_common.py:_to_dtype_if_needed": "buffers",
+    "_fsdp_collectives.py:foreach_reduce": "gradients",
+}
+
+
+def _fsdp2(model: Any, run: Run, census: Any) -> TorchEngine:
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+    from torch.distributed.fsdp._fully_shard import _fsdp_param_group
+
+    settings, knobs = run.settings, run.settings.knobs
+    reshard = knobs["reshard_after_forward"] if run.strategy.sharding != "shard-grad-op" else False
+    asked = {
+        "mesh": _mesh(run),
+        "mp_policy": MixedPrecisionPolicy(dtype(settings.compute_dtype), dtype(settings.reduce_dtype)),
+        "reshard_after_forward": reshard,
+        "offload_policy": CPUOffloadPolicy(pin_memory=False) if run.strategy.params else OffloadPolicy(),
+    }
+    census.label_sites(FSDP2_SITES)
+    units = _units(model, run)
+    for unit in (*units, model):
+        fully_shard(unit, **asked)
+    for at, unit in enumerate(units):
+        ahead = units[at + 1 : at + 1 + int(knobs["forward_prefetch"])]
+        if ahead:
+            unit.set_modules_to_forward_prefetch(ahead)
+        if knobs["backward_prefetch"] != "pre":
+            unit.set_modules_to_backward_prefetch([unit])  # itself: already gathered, so nothing is prefetched
+    if knobs["backward_prefetch"] != "pre":
+        model.set_modules_to_backward_prefetch([model])
+
+    def micro_step(last: bool) -> AbstractContextManager[Any]:
+        model.set_requires_gradient_sync(last or bool(knobs["sync_each_batch"]))
+        return nullcontext()
+
+    def gradients(group: Any, *_: Any) -> Iterator[Any]:
+        whole = (p._unsharded_param for p in group.fsdp_params if hasattr(p, "_unsharded_param"))
+        return (p.grad for p in whole if p.grad is not None)
+
+    undo = [
+        census.mark_calls(_fsdp_param_group, "foreach_reduce", "reduce"),
+        census.own_before(_fsdp_param_group.FSDPParamGroup, "post_backward", "gradients", gradients),
+    ]
+    return TorchEngine(model, lambda: [p._local_tensor for p in model.parameters()], micro_step, undo=undo)
+
+
+def _mesh(run: Run) -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    if run.strategy.sharding == "hybrid-shard":
+        return init_device_mesh("cpu", (run.ranks // run.shards, run.shards), mesh_dim_names=("replicate", "shard"))
+    return init_device_mesh("cpu", (run.ranks,))
+
+
+def _units(model: Any, run: Run) -> list[Any]:
+    """Modules that the ``wrap`` knob makes units of their own, in the order of forward."""
+    wrap = run.settings.knobs["wrap"]
+    names = {part.class_name for part in run.model.blocks} if wrap != "none" else set()
+    blocks = [m for m in model.modules() if type(m).__name__ in names]
+    before = [model.get_input_embeddings()] if wrap in ("blocks+embedding", "blocks+embedding+head") else []
+    behind = [model.get_output_embeddings()] if wrap == "blocks+embedding+head" else []
+    return [*before, *blocks, *behind]
+
+
+# -- FSDP1 -----------------------------------------------------------------------------------------------------------
+
+
+def _fsdp1(model: Any, run: Run, census: Any) -> TorchEngine:
+    raise NotImplementedError
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
