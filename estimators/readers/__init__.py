@@ -56,7 +56,7 @@ def read_config(path: str | os.PathLike[str], ranks: int | None = None) -> Readi
     reading = draft.finish(kind, document.path)
     if kind == "deepspeed" and reading.auto:
         place = reading.values[reading.auto[0]]
-        draft.field("stack", Value("trainer", place.where, place.line, given=False))
+        draft.field("stack", Value("trainer", place.where, given=False))
         draft.notes.append("'auto' is filled by the Hugging Face Trainer or accelerate, from their own arguments")
         reading = draft.finish(kind, document.path)
     return reading

@@ -65,7 +65,8 @@ def _zero(section: Section, draft: Draft, default_stage: int) -> int:
     for key, neutral in keys.NOT_ESTIMATED.items():
         if key in zero and zero.data[key] != neutral:
             draft.notes.append(f"{zero.where(key)} changes what the engine holds, and that is not estimated")
-    zero.leftover(draft, keys.ZERO_OTHER | keys.NOT_ESTIMATED.keys(), "no effect on the estimate", _UNKNOWN)
+    known = keys.ZERO_OTHER | keys.NOT_ESTIMATED.keys() | keys.ZERO_KNOBS.keys()
+    zero.leftover(draft, known, "no effect on the estimate", _UNKNOWN)
     return stage
 
 
