@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from estimators.errors import InputError, NotModelled
@@ -21,8 +22,11 @@ DTYPES = {
 # Wrappers that keep the module inside under this attribute, with its names intact.
 WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "DeepSpeedEngine": "module",
             "OptimizedModule": "_orig_mod"}  # fmt: skip
-ROLES = (("vision", "vision"), ("visual", "vision"), ("audio", "audio"), ("projector", "projector"),
-         ("encoder", "encoder"))  # fmt: skip
+# Words in the name or class of a block that tell what it reads; the first that matches.
+ROLES = (
+    ("vision", "vision"), ("visual", "vision"), ("vit", "vision"), ("audio", "audio"), ("projector", "projector"),
+    ("decoder", "decoder"), ("encoder", "encoder"), ("bert", "encoder"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,12 @@ class _Piece:
     def index(self) -> int:
         index = self.name.rpartition(".")[2]
         return int(index) if index.isdecimal() else 0
+
+    @property
+    def part(self) -> Part:
+        """A run of this one alone."""
+        role = _role(self.name, self.class_name)
+        return Part(self.parameters, 1, self.stem, self.index, self.class_name, role, self.buffers)
 
     def follows(self, part: Part) -> bool:
         """Whether this is the next of a run."""
@@ -74,13 +84,12 @@ def read_module(module: Any, *, shapes: str = "module", source: str = "live modu
     _refuse_sharded(modules, parameters)
     common = _common_dtype(parameters)
     read = {name: _parameter(module, name, p, owners[name], common) for name, p in parameters.items()}
-    parts = tuple(_parts(module, modules, read))
     config = _config(module)
     return ModelSpec(
         name=str(config.get("_name_or_path") or type(module).__name__),
         family=str(config.get("model_type") or type(module).__name__),
         class_name=type(module).__name__,
-        parts=parts,
+        parts=tuple(_parts(module, modules, read)),
         config=config,
         tied=tied,
         embedding=_embedding(module, modules, "get_input_embeddings"),
@@ -105,18 +114,28 @@ def kind_of(module: Any) -> str:
 
 
 def blocks_of(module: Any, modules: Mapping[str, Any]) -> list[str]:
-    """Names of the repeated blocks: the outermost modules of ``_no_split_modules``, else of the longest ModuleList."""
-    wanted = set(getattr(module, "_no_split_modules", None) or ())
+    """Names of the repeated blocks, outermost only.
+
+    Blocks are what the class checkpoints, and what it keeps in a ModuleList and does not split; for a module that says
+    neither, the class that the longest ModuleList repeats.
+    """
+    listed = {type(inner).__name__ for m in modules.values() if type(m).__name__ == "ModuleList" for inner in m}
+    wanted = listed & set(getattr(module, "_no_split_modules", None) or ())
+    wanted |= {type(m).__name__ for m in modules.values() if _is_checkpointed(m)}
     if not wanted:
         lists = [m for m in modules.values() if type(m).__name__ == "ModuleList" and len(m) > 1]
-        longest = max(lists, key=_repeats, default=None)
-        wanted = {_common_class(longest)} if longest is not None else set()
+        wanted = {_most_frequent(max(lists, key=_repeats))} if lists else set()
     found: list[str] = []
     for name, inner in modules.items():
         inside = bool(found) and name.startswith(f"{found[-1]}.")
-        if name and type(inner).__name__ in wanted and not inside and kind_of(inner) != "embedding":
+        if name and type(inner).__name__ in wanted and not inside:
             found.append(name)
     return found
+
+
+def _is_checkpointed(module: Any) -> bool:
+    """A layer of transformers that recomputes itself in backward."""
+    return any(base.__name__ == "GradientCheckpointingLayer" for base in type(module).__mro__)
 
 
 def _unwrapped(module: Any) -> Any:
@@ -175,38 +194,28 @@ def keep_fp32(module: Any, name: str) -> str:
     return "fp16" if listed(getattr(module, "_keep_in_fp32_modules", None)) else ""
 
 
-def _parts(module: Any, modules: Mapping[str, Any], read: Mapping[str, Parameter]) -> Iterator[Part]:
+def _parts(module: Any, modules: Mapping[str, Any], read: Mapping[str, Parameter]) -> list[Part]:
     """Runs of equal blocks, and the root parameters between them, in the order of the parameters."""
-    names = frozenset(blocks_of(module, modules))
-    block_of = {name: _enclosing(names, name) for name in read}
+    blocks = frozenset(blocks_of(module, modules))
     buffers = _buffers(module, modules)
-    loose = tuple(b for b in buffers.values() if _enclosing(names, b.name) == "")
-    order: list[tuple[str, list[Parameter]]] = []
-    for name, parameter in read.items():
-        block = block_of[name]
-        if not order or order[-1][0] != block:
-            order.append((block, []))
-        order[-1][1].append(parameter)
-    last_root = max((i for i, (block, _) in enumerate(order) if not block), default=-1)
-    run: Part | None = None
-    for position, (block, members) in enumerate(order):
+    parts: list[Part] = []
+    for block, members in groupby(read.values(), lambda parameter: _enclosing(blocks, parameter.name)):
         if not block:
-            if run is not None:
-                yield run
-                run = None
-            yield Part(tuple(members), buffers=loose if position == last_root else ())
+            parts.append(Part(tuple(members)))
             continue
         piece = _piece(block, modules[block], members, buffers)
-        if run is not None and piece.follows(run):
-            run = Part(run.parameters, run.count + 1, run.prefix, run.first, run.class_name, run.role, run.buffers)
-            continue
-        if run is not None:
-            yield run
-        run = Part(piece.parameters, 1, piece.stem, piece.index, piece.class_name, _role(block), piece.buffers)
-    if run is not None:
-        yield run
-    if last_root < 0 and loose:
-        yield Part((), buffers=loose)
+        if parts and piece.follows(parts[-1]):
+            parts[-1] = replace(parts[-1], count=parts[-1].count + 1)
+        else:
+            parts.append(piece.part)
+    loose = tuple(b for b in buffers.values() if not _enclosing(blocks, b.name))
+    if loose:
+        roots = [i for i, part in enumerate(parts) if not part.is_block]
+        if not roots:
+            parts.append(Part(()))
+        last = roots[-1] if roots else -1
+        parts[last] = replace(parts[last], buffers=loose)
+    return parts
 
 
 def _enclosing(blocks: frozenset[str], name: str) -> str:
@@ -217,16 +226,13 @@ def _enclosing(blocks: frozenset[str], name: str) -> str:
     return head
 
 
-def _piece(name: str, block: Any, members: list[Parameter], buffers: Mapping[str, Buffer]) -> _Piece:
+def _piece(name: str, block: Any, members: Iterator[Parameter], buffers: Mapping[str, Buffer]) -> _Piece:
     stem = f"{name}."
-    inner = (
-        Parameter(p.name.removeprefix(stem), p.shape, p.kind, p.keep_fp32, p.trainable, p.dtype) for p in members
-    )
-    own = (
-        Buffer(b.name.removeprefix(stem), b.shape, b.dtype, b.persistent)
-        for full, b in buffers.items() if full.startswith(stem)
+    inner = tuple(replace(p, name=p.name.removeprefix(stem)) for p in members)
+    own = tuple(
+        replace(b, name=full.removeprefix(stem)) for full, b in buffers.items() if full.startswith(stem)
     )  # fmt: skip
-    return _Piece(name, type(block).__name__, tuple(inner), tuple(own))
+    return _Piece(name, type(block).__name__, inner, own)
 
 
 def _buffers(module: Any, modules: Mapping[str, Any]) -> dict[str, Buffer]:
@@ -239,19 +245,20 @@ def _buffers(module: Any, modules: Mapping[str, Any]) -> dict[str, Buffer]:
     return found
 
 
+def _most_frequent(modules: Any) -> str:
+    """The class that a ModuleList has most of."""
+    classes = [type(m).__name__ for m in modules]
+    return max(sorted(set(classes)), key=classes.count)
+
+
 def _repeats(modules: Any) -> int:
-    """Length of the longest run of one class in a ModuleList."""
-    classes = [type(m).__name__ for m in modules]
-    return max(classes.count(name) for name in set(classes))
+    """How often it has it."""
+    return [type(m).__name__ for m in modules].count(_most_frequent(modules))
 
 
-def _common_class(modules: Any) -> str:
-    classes = [type(m).__name__ for m in modules]
-    return max(set(classes), key=classes.count)
-
-
-def _role(name: str) -> str:
-    return next((role for word, role in ROLES if word in name), "decoder")
+def _role(name: str, class_name: str) -> str:
+    text = f"{name} {class_name}".lower()
+    return next((role for word, role in ROLES if word in text), "decoder")
 
 
 def _config(module: Any) -> Mapping[str, Any]:
