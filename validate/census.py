@@ -39,7 +39,6 @@ class Block:
     shape: tuple[int, ...] = ()
     dtype: str = ""
     label: str = ""
-    reference: Any = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +73,7 @@ class Census(TorchDispatchMode):
         self._label_by_site = label_by_site
         self._label_inputs = label_inputs or {}
         self._alive: dict[int, Block] = {}
+        self._watched: dict[Block, Any] = {}
         self._events: list[tuple[Block, int, str]] = []  # block, its change in bytes, the region
         self._region = ""
         self._marks: list[tuple[str, int, int]] = []  # phase and its range of events
@@ -101,13 +101,14 @@ class Census(TorchDispatchMode):
         block = self._alive.get(key)
         if block is None:
             block = self._alive[key] = Block(0, _site(), tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-            block.reference = weakref.ref(storage, lambda _, key=key, block=block: self._gone(key, block))
+            self._watched[block] = weakref.ref(storage, lambda _, key=key, block=block: self._gone(key, block))
         self._change(block, size)
         return block
 
     def _gone(self, key: int, block: Block) -> None:
         if self._alive.get(key) is block:
             del self._alive[key]
+        self._watched.pop(block, None)
         self._change(block, 0)
 
     def _change(self, block: Block, size: int) -> None:

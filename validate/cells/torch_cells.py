@@ -74,9 +74,14 @@ def run(cell: Cell) -> Outcome:
     module_spec = _spec(cell)
     settled = run_of(cell, module_spec)
     embedding = (cell.config["vocab_size"], cell.config["hidden_size"])
+    computed = {"fp32": "float32", "bf16": "bfloat16"}[
+        settled.settings.param_dtype if settled.settings.autocast else settled.settings.compute_dtype
+    ]
 
-    def label(block: Any) -> str:  # of a tied weight: both parts of its gradient, which autograd then adds
-        return "gradients" if block.shape == embedding and "torch_cells.py:_train" in block.site else ""
+    def label(block: Any) -> str:
+        """Gradients of the largest weight that are never anybody's ``.grad``: parts of a sum, or copied at once."""
+        is_gradient = block.shape == embedding and block.dtype == computed and "torch_cells.py:_train" in block.site
+        return "gradients" if is_gradient else ""
 
     with Census(label) as census:
         with census.phase("load"):
@@ -123,6 +128,7 @@ def _train(cell: Cell, settled: Run, engine: TorchEngine, optimizer: Any, census
                     loss.backward()
                 del loss
             census.own("gradients", (p.grad for p in engine.module.parameters()))
+            reduced = census.now()
         optimizer.step()
         for state in optimizer.state.values():
             census.own("optimizer", (t for t in state.values() if isinstance(t, torch.Tensor)))
@@ -132,7 +138,7 @@ def _train(cell: Cell, settled: Run, engine: TorchEngine, optimizer: Any, census
         "load": _engines(census.peak("load").bytes),
         "forward": _engines(census.peak("forward").bytes),
         "backward": _engines(census.peak("backward", outside="reduce").bytes),
-        "reduce": _engines(census.peak("backward", region="reduce").bytes),
+        "reduce": _engines((census.peak("backward", region="reduce") if engine.reduces_in_calls else reduced).bytes),
         "step": _engines(after.bytes),
     }
 

@@ -19,6 +19,7 @@ class TorchEngine:
     micro_step: Callable[..., AbstractContextManager[Any]] = lambda last: nullcontext()  # noqa: E731
     forward_context: Callable[[], AbstractContextManager[Any]] = nullcontext
     undo: list[Callable[[], None]] = field(default_factory=list)
+    reduces_in_calls: bool = False  # gradients are reduced in calls that the census marks; else read the end of backward
 
     def close(self) -> None:
         for step in self.undo:
@@ -51,12 +52,16 @@ def _single(model: Any, run: Run, census: Any) -> TorchEngine:
 # -- DDP -------------------------------------------------------------------------------------------------------------
 
 
+DDP_FUNCTIONS = (
+    "__init__", "_ddp_init_helper", "_set_static_graph", "_pre_forward", "_distributed_broadcast_coalesced",
+)  # fmt: skip
+
+
 def _ddp(model: Any, run: Run, census: Any) -> TorchEngine:
     from torch.nn.parallel import DistributedDataParallel
-    from torch.nn.parallel import distributed as ddp_file
 
     knobs = run.settings.knobs
-    census.label_sites({"parallel/distributed.py": "buffers"})
+    census.label_sites({f"parallel/distributed.py:{function}": "buffers" for function in DDP_FUNCTIONS})
     made = DistributedDataParallel(
         model,
         gradient_as_bucket_view=bool(knobs["gradient_as_bucket_view"]),
@@ -64,7 +69,6 @@ def _ddp(model: Any, run: Run, census: Any) -> TorchEngine:
         static_graph=bool(knobs["static_graph"]),
         find_unused_parameters=bool(knobs["find_unused_parameters"]),
     )
-    del ddp_file
 
     def micro_step(last: bool) -> AbstractContextManager[Any]:
         return nullcontext() if last or knobs["sync_each_batch"] else made.no_sync()
@@ -124,7 +128,8 @@ def _fsdp2(model: Any, run: Run, census: Any) -> TorchEngine:
         census.mark_calls(_fsdp_param_group, "foreach_reduce", "reduce"),
         census.own_before(_fsdp_param_group.FSDPParamGroup, "post_backward", "gradients", gradients),
     ]
-    return TorchEngine(model, lambda: [p._local_tensor for p in model.parameters()], micro_step, undo=undo)
+    stored = lambda: [p._local_tensor for p in model.parameters()]  # noqa: E731
+    return TorchEngine(model, stored, micro_step, undo=undo, reduces_in_calls=True)
 
 
 def _mesh(run: Run) -> Any:

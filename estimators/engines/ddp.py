@@ -1,0 +1,196 @@
+"""One process, and DDP: everything whole on every rank.
+
+One optimizer step, as torch 2.13 runs it (torch/nn/parallel/distributed.py, torch/csrc/distributed/c10d/reducer.cpp):
+
+    load      rank 0's parameters and buffers are broadcast in flat copies of 250 MiB, two in flight
+              (``_sync_module_states``); then the gradient buckets are made, all of them, to stay
+    forward   parameters and states; registered buffers are broadcast again
+    backward  each gradient is copied into its bucket as it appears; with ``gradient_as_bucket_view`` the bucket is the
+              gradient and the copy is freed
+    reduce    full buckets are all-reduced in place while backward goes on: nothing is added
+    step      gradients, states, buckets
+    save      the state dict is the parameters themselves
+
+How the buckets are cut (``bucket_cap_mb``, the rebuild in the second step) does not change their sum. The 16-bit weights
+that autocast caches are the network's, not the engine's.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from estimators.engines import sharding
+from estimators.engines.sharding import Amount, Dtypes, as_terms
+from estimators.model.spec import ModelSpec, Parameter
+from estimators.result import Term
+from estimators.run import Run
+from estimators.units import MIB
+from estimators.workload import DTYPE_BYTES
+
+BROADCAST_BYTES = 250 * MIB  # distributed.py: broadcast_bucket_size
+BROADCASTS_IN_FLIGHT = 2  # torch/csrc/distributed/c10d/comm.cpp: broadcast_coalesced
+INT32 = 4
+
+USED_MAP = "4 bytes a trainable tensor, on the device and on the host (static_graph, find_unused_parameters)"
+
+AMOUNTS = {
+    "parameters": Amount("params", "all parameters in the stored dtype"),
+    "model buffers": Amount("buffers", "registered buffers"),
+    "broadcast copies": Amount("buffers", "flat copies of what rank 0 sends, up to two of 250 MiB and a tensor"),
+    "gradient buckets": Amount("buffers", "a copy of every gradient, made at construction and kept"),
+    "gradients in buckets": Amount("gradients", "the buckets, of which the gradients are views"),
+    "map of used parameters": Amount("buffers", USED_MAP),
+    "gradients": Amount("gradients", "trainable parameters in the stored dtype"),
+    "arriving gradient": Amount("gradients", "the largest gradient before it is added or copied into its bucket"),
+    "parts of a tied gradient": Amount("gradients", "head's and embedding's parts, and their sum, out of place"),
+    "optimizer states": Amount("optimizer", "states of each trainable tensor"),
+}
+HOST_AMOUNTS = {
+    "step counters": Amount("optimizer", "optimizer states that always lie in host RAM"),
+    "map of used parameters": Amount("buffers", USED_MAP),
+}
+
+
+class Plan(NamedTuple):
+    """What decides the bytes, as a key."""
+
+    model: ModelSpec
+    dtypes: Dtypes
+    distributed: bool
+    bucket_view: bool
+    maps_used: bool
+    accumulates: str  # "", "apart" (no_sync) or "synced"
+    node_ranks: int
+
+
+def hold(run: Run) -> dict[str, tuple[Term, ...]]:
+    """Terms at each instant; every rank is the same."""
+    return dict(_hold(plan_of(run)))
+
+
+def plan_of(run: Run) -> Plan:
+    knobs, distributed = run.settings.knobs, run.strategy.engine == "ddp"
+    synced = "synced" if knobs.get("sync_each_batch") else "apart"
+    return Plan(
+        run.model,
+        Dtypes.of(run),
+        distributed,
+        distributed and bool(knobs.get("gradient_as_bucket_view")),
+        distributed and bool(knobs.get("static_graph") or knobs.get("find_unused_parameters")),
+        synced if run.workload.grad_accum > 1 else "",
+        run.cluster.gpus_per_node,
+    )
+
+
+class Totals(NamedTuple):
+    """Sums over the model."""
+
+    parameters: int
+    gradients: int
+    largest_gradient: int
+    tied: int
+    trainable_tensors: int
+    states: int
+    host_states: int
+    broadcast: int
+
+
+def totals(plan: Plan) -> Totals:
+    model, dtypes = plan.model, plan.dtypes
+    parameters = gradients = largest = tied = tensors = states = host_states = 0
+    for part in model.parts:
+        for p in part.parameters:
+            parameters += part.count * stored_bytes(p, dtypes)
+            if not p.trainable:
+                continue
+            size = p.numel * DTYPE_BYTES[dtypes.stored(p)]
+            beside, elsewhere = sharding.state_bytes(p, p.shape, dtypes, model.head)
+            gradients += part.count * size
+            largest = max(largest, size)
+            tied += size if p.name in model.tied.values() else 0
+            tensors += part.count
+            states += part.count * beside
+            host_states += part.count * elsewhere
+    tables = sharding.tables_bytes(dtypes.optimizer) if tensors else 0
+    return Totals(parameters, gradients, largest, tied, tensors, states + tables, host_states, broadcast_copies(plan))
+
+
+def stored_bytes(parameter: Parameter, dtypes: Dtypes) -> int:
+    """As ``Run.bytes_of``."""
+    if parameter.stored_bytes is not None:
+        return parameter.stored_bytes + parameter.side_bytes
+    return parameter.numel * DTYPE_BYTES[dtypes.stored(parameter)]
+
+
+def broadcast_copies(plan: Plan) -> int:
+    """The largest two neighbouring buckets of ``_sync_module_states``: a bucket closes when it reaches 250 MiB.
+
+    Tensors of one dtype share a bucket, parameters first, then buffers (reducer.cpp, compute_bucket_assignment_by_size).
+    """
+    if not plan.distributed:
+        return 0
+    closed: list[int] = []
+    filling: dict[str, int] = {}
+
+    def put(size: int, dtype: str) -> None:
+        filling[dtype] = filling.get(dtype, 0) + size
+        if filling[dtype] >= BROADCAST_BYTES:
+            closed.append(filling.pop(dtype))
+
+    for part in plan.model.parts:
+        sizes = [(stored_bytes(p, plan.dtypes) - p.side_bytes, plan.dtypes.stored(p)) for p in part.parameters]
+        for _ in range(part.count):
+            for size, dtype in sizes:
+                put(size, dtype)
+    put(sharding.model_buffers(plan.model), "fp32")
+    buckets = [*closed, *filling.values()]
+    return max(sum(buckets[at : at + BROADCASTS_IN_FLIGHT]) for at in range(len(buckets)))
+
+
+@lru_cache(maxsize=1024)
+def _hold(plan: Plan) -> dict[str, tuple[Term, ...]]:
+    total, used_map = totals(plan), 0
+    if plan.maps_used:
+        used_map = INT32 * total.trainable_tensors
+    weights = {"parameters": total.parameters, "model buffers": sharding.model_buffers(plan.model)}
+    kept = {
+        "gradient buckets": total.gradients if plan.distributed and not plan.bucket_view else 0,
+        "gradients in buckets": total.gradients if plan.bucket_view else 0,
+        "map of used parameters": used_map,
+    }
+    base = {**weights, **kept, "optimizer states": total.states}
+    apart = 0 if plan.bucket_view else total.gradients  # gradients that are not in a bucket
+    before = base
+    if plan.accumulates:
+        # under no_sync even views are gradients of their own, until the last micro-step copies them into the buckets
+        before = {**base, "gradients": total.gradients if plan.accumulates == "apart" else apart}
+    broadcast = weights["model buffers"] if plan.distributed and plan.accumulates != "apart" else 0
+    moments = {
+        "load": sharding.largest([{**weights, **kept, "broadcast copies": 0}, {**weights, "broadcast copies": total.broadcast}]),
+        "forward": {**before, "broadcast copies": broadcast},
+        "backward": {**before, "gradients": before.get("gradients", apart), **_arriving(plan, total)},
+        "reduce": {**base, "gradients": apart},
+        "step": {**base, "gradients": apart},
+        "save": {**base, "gradients": apart if plan.accumulates else 0},
+    }
+    on_host = {"step counters": total.host_states * plan.node_ranks, "map of used parameters": used_map * plan.node_ranks}
+    at_load = {"map of used parameters": on_host["map of used parameters"]}
+    return {
+        name: (*as_terms(moment, AMOUNTS), *as_terms(at_load if name == "load" else on_host, HOST_AMOUNTS, "host"))
+        for name, moment in moments.items()
+    }
+
+
+def _arriving(plan: Plan, total: Totals) -> dict[str, int]:
+    """What autograd holds beside finished gradients at the largest moment of backward.
+
+    Where gradients are kept already (earlier micro-steps, bucket views), a new one exists until it has been added or
+    copied; else the new one is the gradient. A tied weight's two parts are added out of place (input_buffer.cpp).
+    """
+    if not plan.accumulates and not plan.bucket_view:
+        return {"parts of a tied gradient": 2 * total.tied}
+    parts = 3 * total.tied
+    if parts < total.largest_gradient or (plan.bucket_view and plan.accumulates == "apart"):
+        return {"arriving gradient": total.largest_gradient}  # old gradients go as new ones reach the buckets
+    return {"parts of a tied gradient": parts}
