@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from estimators.errors import AdvisorError
 from estimators.model import families
 from estimators.model.spec import ModelSpec
 
@@ -125,10 +124,7 @@ def find(name: str) -> Entry | None:
 
 @cache
 def spec_of(entry: Entry) -> ModelSpec:
-    """The spec of an entry: the same object each time.
-
-    Raises ``NotModelled`` when no family has its formula (its shapes can then be read from transformers).
-    """
+    """The spec of an entry: the same object each time."""
     spec = families.build(entry.config, where=f"catalogue entry {entry.name}")
     return replace(spec, name=entry.name, source=entry.source, nominal_billions=entry.nominal_billions)
 
@@ -139,18 +135,14 @@ def names() -> list[str]:
 
 
 def models() -> list[dict[str, Any]]:
-    """The rows of ``dist-advisor models``; ``params`` and ``shapes`` are None where no formula covers the family."""
-    rows = []
-    for entry in entries():
-        row: dict[str, Any] = {
-            "name": entry.name, "aliases": list(entry.aliases), "hf_id": entry.hf_id,
-            "family": entry.config["model_type"], "params": None, "shapes": None,
-            "nominal_billions": entry.nominal_billions, "source": entry.source,
-        }  # fmt: skip
-        try:
-            spec = spec_of(entry)
-        except AdvisorError:
-            rows.append(row)
-            continue
-        rows.append({**row, "params": spec.num_params, "shapes": spec.shapes})
-    return rows
+    """The rows of ``dist-advisor models``; every entry has a formula, so that none needs transformers."""
+    return [_row(entry) for entry in entries()]
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    spec = spec_of(entry)
+    return {
+        "name": entry.name, "aliases": list(entry.aliases), "hf_id": entry.hf_id, "family": spec.family,
+        "params": spec.num_params, "shapes": spec.shapes, "nominal_billions": entry.nominal_billions,
+        "source": entry.source,
+    }  # fmt: skip

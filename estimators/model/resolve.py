@@ -87,10 +87,7 @@ def _from_text(text: str, trust_remote_code: bool, offline: bool | None) -> Mode
         raise InputError("model is empty; give a name such as 'llama-8b', or the path of a config.json")
     entry = catalogue.find(text)
     if entry is not None:
-        try:
-            return catalogue.spec_of(entry)
-        except NotModelled:
-            return _from_class(entry.name, trust_remote_code)
+        return catalogue.spec_of(entry)
     if _is_path(text):
         return _from_path(os.path.expanduser(text), trust_remote_code)
     from estimators.model import hub
@@ -157,19 +154,3 @@ def _folder_name(file: str) -> str:
     folder, base = os.path.split(os.path.abspath(file))
     stem = base[:-5] if base.endswith(".json") else base
     return (os.path.basename(folder) or stem) if stem == "config" else stem
-
-
-_from_classes: dict[str, ModelSpec] = {}
-
-
-def _from_class(name: str, trust_remote_code: bool) -> ModelSpec:
-    """A catalogue entry whose family has no formula: read from its transformers class, once."""
-    if name not in _from_classes:
-        entry = catalogue.find(name)
-        assert entry is not None
-        spec = from_config(
-            entry.config, where=f"catalogue entry {name}", name=name, source=entry.source,
-            trust_remote_code=trust_remote_code,
-        )  # fmt: skip
-        _from_classes[name] = replace(spec, nominal_billions=entry.nominal_billions)
-    return _from_classes[name]

@@ -97,7 +97,7 @@ def mutated(draw: st.DrawFn) -> dict[str, Any]:
     """A good config with one to three values replaced, or keys dropped, also one level down."""
     config = dict(draw(st.sampled_from(CONFIGS)))
     for _ in range(draw(st.integers(1, 3))):
-        inner = [k for k, v in config.items() if isinstance(v, dict)]
+        inner: list[str] = [k for k, v in config.items() if isinstance(v, dict)]
         target = config
         if inner and draw(st.booleans()):
             key = draw(st.sampled_from(inner))
