@@ -15,6 +15,13 @@ class Device:
     ``foreach_default``: torch.optim chooses the foreach implementation by itself (torch/optim/optimizer.py,
     ``_default_to_fused_or_foreach``: only for the device types of ``_get_foreach_kernels_supported_devices``).
     ``separate_host``: offloaded tensors lie in another memory than the rest. ``pins_host``: page-locked memory exists.
+
+    What autograd keeps (aten/src/ATen/native, torch/csrc/autograd):
+    ``fused_dropout``: native_dropout with a mask of bools, else noise of the input's dtype.
+    ``fp32_statistics``: layer_norm keeps mean and rstd in fp32 whatever its input.
+    ``autocast_to_fp32``: operations here in use that torch.autocast takes to fp32 (autocast_mode.h).
+    ``flash_rng_bytes``: random state that flash attention keeps beside its output.
+    ``flash_workspace``: backward of flash attention accumulates dq in fp32, and dk, dv for every query head.
     """
 
     name: str
@@ -22,9 +29,16 @@ class Device:
     separate_host: bool
     pins_host: bool
     pinned_rounds_to_power_of_two: bool
+    fused_dropout: bool
+    fp32_statistics: bool
+    autocast_to_fp32: frozenset[str]
+    flash_rng_bytes: int
+    flash_workspace: bool
 
+
+_CUDA_FP32 = frozenset({"softmax", "log_softmax", "layer_norm", "cross_entropy", "power", "rsqrt", "sum", "norm"})
 
 DEVICES = {
-    "cuda": Device("cuda", True, True, True, True),
-    "cpu": Device("cpu", False, False, False, False),
+    "cuda": Device("cuda", True, True, True, True, True, True, _CUDA_FP32, 24, True),
+    "cpu": Device("cpu", False, False, False, False, False, False, frozenset(), 0, False),
 }

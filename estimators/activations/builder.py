@@ -10,72 +10,143 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from estimators.activations.operations import Operations
-from estimators.activations.tape import Dim, Tensor, Weight
+from estimators.activations.adapted import adapted, quantised
+from estimators.activations.attention import Attention, Kernels
+from estimators.activations.tape import Dim, Size, Tape, Tensor, Weight
+from estimators.devices import DEVICES, Device
 from estimators.model.spec import Parameter
-from estimators.workload import DTYPE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Kernels:
-    """Which implementation runs where a stack may choose."""
+class Precision:
+    """dtypes that a forward sees.
 
-    attention: str = "sdpa"  # eager, sdpa, flash
-    fused: bool = False  # Liger's norm, rotary, SwiGLU
-    padding: str = "none"
+    ``weights``: of weights that carry none of their own. ``uniform``: the engine casts every weight to it on gathering
+    (FSDP's mixed precision), whatever they are stored in. ``autocast``: torch.autocast's dtype. ``stream``: of the residual
+    stream, where it is not that of the weights (the embedding's: fp32 under autocast).
+    """
+
+    weights: str = "bf16"
+    autocast: str | None = None
+    stream: str = ""
+    uniform: bool = False
 
 
-class Builder(Operations):
-    """Modules over one part. ``dtype`` is that of gathered or stored weights as the forward sees them."""
+class Builder(Attention):
+    """Modules over one part."""
 
     def __init__(
         self,
         parameters: Mapping[str, Parameter],
         config: Mapping[str, object],
-        dtype: str,
-        autocast: str | None,
+        precision: Precision,
         kernels: Kernels,
         grad: bool = True,
+        device: Device = DEVICES["cuda"],
     ) -> None:
-        from estimators.activations.tape import Tape
+        super().__init__(Tape(grad), precision.autocast, device)
+        self.parameters, self.config, self.kernels, self.precision = parameters, config, kernels, precision
+        self.dtype = precision.weights
+        self.stream = precision.stream or precision.weights
+        self.shared: dict[str, tuple[Tensor, Size]] = {}
+        self.kept_until_return: list[Tensor] = []  # what the layer's frame holds until it returns (``hidden, _ = ...``)
 
-        super().__init__(Tape(grad), autocast)
-        self.parameters, self.config, self.dtype, self.kernels = parameters, config, dtype, kernels
+    @property
+    def width(self) -> int:
+        """Features of the residual stream."""
+        return self.number("hidden_size", self.number("n_embd", self.number("d_model", self.number("dim", 0))))
+
+    def number(self, key: str, default: int | None = None) -> int:
+        """An integer of the config."""
+        value = self.config.get(key)
+        if value is None:
+            value = default
+        assert isinstance(value, int | float), f"{key}: {value!r}"
+        return int(value)
+
+    def fraction(self, key: str, default: float = 0.0) -> float:
+        value = self.config.get(key)
+        return float(value) if isinstance(value, int | float) else default
 
     def weight(self, name: str) -> Weight | None:
         """The parameter of that name as an operation sees it; None when the module has none."""
         parameter = self.parameters.get(name)
         if parameter is None:
             return None
-        dtype = parameter.dtype if parameter.dtype in DTYPE_BYTES else self.dtype
-        return Weight(name, parameter.shape, dtype or self.dtype, parameter.trainable)
+        own = parameter.dtype if parameter.stored_bytes is None and not self.precision.uniform else None
+        return Weight(name, parameter.shape, own or self.dtype, parameter.trainable)
+
+    def need(self, name: str) -> Weight:
+        weight = self.weight(name)
+        assert weight is not None, name
+        return weight
+
+    # -- what comes from outside the block --------------------------------------------------------------------------
+    def given(self, name: str, shape: tuple[Dim, ...], dtype: str | None = None) -> Tensor:
+        """A tensor that every block shares (cosines, masks): counted once for the model, not in the block."""
+        if name not in self.shared:
+            tensor = self.tape.new(name, shape, dtype or self.stream)
+            self.shared[name] = (tensor, self.tape.forget(tensor))
+        return self.shared[name][0]
+
+    def mask(self) -> Tensor | None:
+        """The causal mask of masking_utils.py: numbers for eager; bools for sdpa where its causal flag is not enough."""
+        if self.kernels.attention == "eager":
+            return self.given("mask", ("B" if self.kernels.padding == "right" else 1, 1, "S", "S"))
+        if self.kernels.attention == "sdpa" and (self.kernels.padding == "right" or self.kernels.windowed):
+            return self.given("mask", ("B" if self.kernels.padding == "right" else 1, 1, "S", "S"), "bool")
+        return None
+
+    def tables(self, size: int, name: str = "") -> tuple[Tensor, Tensor]:
+        """cos and sin of rotary embeddings."""
+        return self.given(f"{name}cos", (1, 1, "S", size)), self.given(f"{name}sin", (1, 1, "S", size))
 
     # -- linear ---------------------------------------------------------------------------------------------------
     def module(self, x: Tensor, name: str) -> Tensor:
         """``nn.Linear`` of that name, with whatever the training method made of it."""
-        weight = self.weight(f"{name}.weight")
-        assert weight is not None, name
-        return self.linear(x, weight, name, self.weight(f"{name}.bias"))
+        if f"{name}.lora_A.default.weight" in self.parameters:
+            return adapted(self, x, name)
+        if f"{name}.modules_to_save.default.weight" in self.parameters:
+            name = f"{name}.modules_to_save.default"
+        return self.base(x, name)
+
+    def base(self, x: Tensor, name: str) -> Tensor:
+        """The linear itself, or its quantised stand-in."""
+        weight, bias = self.need(f"{name}.weight"), self.weight(f"{name}.bias")
+        parameter = self.parameters[weight.name]
+        if parameter.stored_bytes is not None:
+            return quantised(self, x, parameter, bias)
+        return self.linear(x, weight, name, bias, transposed=parameter.kind == "conv1d")
+
+    def heads(self, x: Tensor, name: str, size: int, copies_gradient: bool = False) -> Tensor:
+        """A projection seen as [B, heads, S, size]."""
+        flat = self.module(x, name)
+        return self.view(flat, ("B", int(flat.shape[-1]) // size, "S", size), copies_gradient)
 
     # -- norms ----------------------------------------------------------------------------------------------------
     def rms_norm(self, x: Tensor, name: str) -> Tensor:
         """LlamaRMSNorm: fp32 inside; keeps the upcast input, the rows' rsqrt and the normalised rows."""
-        weight = self.weight(f"{name}.weight")
-        assert weight is not None, name
-        dtype = x.dtype
+        weight, dtype = self.need(f"{name}.weight"), x.dtype
         x = self.cast(x, "fp32")
-        variance = self.row_statistic(self.scale(x, f"{name} upcast", keep_input=True), f"{name} variance")
-        shifted = self.scale(variance, f"{name} variance + eps")
-        x = self.multiply_rows(x, self.pointwise(f"{name} rsqrt", shifted, keep="output"), f"{name} normalised")
-        return self.times_weight(weight, self.cast(x, dtype), f"{name} normalised")
+        variance = self.mean(self.power(x, f"{name} upcast"), f"{name} variance")
+        x = self.multiply(x, self.rsqrt(self.shift(variance), name), f"{name} normalised")
+        return self.multiply(weight, self.cast(x, dtype), f"{name} normalised")
+
+    def rsqrt(self, x: Tensor, name: str) -> Tensor:
+        """``-0.5 * grad * result.pow(3)``: three tensors on the way."""
+        return self.pointwise(f"{name} rsqrt", x, "output", makes=3)
 
     # -- rotary embeddings ----------------------------------------------------------------------------------------
     def rotary(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """apply_rotary_pos_emb: keeps the cosines and sines only."""
-        rotated_q = self.add(self.times_constant(q, cos, "q cos"), self.times_constant(self.rotate_half(q), sin, "q sin"))
-        rotated_k = self.add(self.times_constant(k, cos, "k cos"), self.times_constant(self.rotate_half(k), sin, "k sin"))
-        return rotated_q, rotated_k
+        q_embed = self.rotated(q, cos, sin)
+        k_embed = self.rotated(k, cos, sin)
+        return q_embed, k_embed
+
+    def rotated(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        return self.add(self.multiply(x, cos), self.multiply(self.rotate_half(x), sin))
 
     def rotate_half(self, x: Tensor) -> Tensor:
         half: tuple[Dim, ...] = (*x.shape[:-1], int(x.shape[-1]) // 2)
-        return self.cat([self.scale(self.view(x, half), "negated half"), self.view(x, half)], x.shape)
+        x1, x2 = self.narrow(x, half), self.narrow(x, half)
+        return self.cat([self.scale(x2, "negated half"), x1], x.shape)

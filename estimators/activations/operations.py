@@ -1,35 +1,97 @@
 """The operations that blocks are written in: what each allocates, keeps for its derivative, and makes in backward.
 
-Source of what is kept: torch/tools/autograd/derivatives.yaml and the autograd formulas beside it; checked against
-``torch.autograd.graph.saved_tensors_hooks`` on the real modules.
+Source of what is kept and made: torch/tools/autograd/derivatives.yaml and torch/csrc/autograd/FunctionsManual.cpp;
+checked on the real modules. Operands are tensors of the tape or weights; a weight's own memory is the engine's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from estimators.activations.tape import Dim, Gradient, Tape, Tensor, Weight
+from estimators.activations.tape import Dim, Gradient, Operand, Tape, Tensor, Weight
+from estimators.devices import DEVICES, Device
+
+
+def promoted(*dtypes: str) -> str:
+    """The dtype that torch computes in: the wider one, fp32 for bf16 with fp16."""
+    wide = [d for d in dict.fromkeys(dtypes) if d != "bool"]
+    return wide[0] if len(wide) == 1 else "fp32"
+
+
+def broadcast(a: Sequence[Dim], b: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The common shape of two operands."""
+    if tuple(a) == tuple(b):
+        return tuple(a)
+    longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
+    padded = (*(1,) * (len(longer) - len(shorter)), *shorter)
+    return tuple(y if x == 1 else x for x, y in zip(longer, padded, strict=True))
 
 
 class Operations:
     """Operations on one tape. ``autocast`` names the dtype that torch.autocast gives to matrix products, or is None."""
 
-    def __init__(self, tape: Tape, autocast: str | None = None) -> None:
-        self.tape, self.autocast = tape, autocast
+    def __init__(self, tape: Tape, autocast: str | None = None, device: Device = DEVICES["cuda"]) -> None:
+        self.tape, self.autocast, self.device = tape, autocast, device
+
+    # -- helpers --------------------------------------------------------------------------------------------------
+    def chain(self, name: str, count: int, shape: Sequence[Dim], dtype: str) -> Tensor:
+        """``count`` tensors made one after the other in one expression: all live until its end, the last stays."""
+        made = [self.tape.new(name, shape, dtype) for _ in range(count)]
+        return made[-1]
+
+    def _reduced(self, gradients: list[Gradient], operands: Sequence[tuple[tuple[Dim, ...], str]]) -> list[Gradient]:
+        """Gradients brought to their operands: summed over broadcast dimensions, then cast (engine.cpp validate_outputs)."""
+        for index, (shape, dtype) in enumerate(operands):
+            made = gradients[index]
+            if made is None:
+                continue
+            if made.shape != shape:
+                made = gradients[index] = self.tape.new("gradient, summed", shape, made.dtype)
+            if made.dtype != dtype:
+                gradients[index] = self.tape.new("gradient, cast", shape, dtype)
+            del made
+        return gradients
 
     # -- shapes ---------------------------------------------------------------------------------------------------
-    def view(self, x: Tensor, shape: Sequence[Dim]) -> Tensor:
-        """reshape, transpose, split: the same storage."""
-        tape = self.tape
-        result = Tensor(x.storage, tuple(shape), x.dtype)
-        before = x.shape
-        return tape.record(result, "view", [x], [], lambda g: [Tensor(g.storage, before, g.dtype)])
+    def view(self, x: Tensor, shape: Sequence[Dim], copies_gradient: bool = False) -> Tensor:
+        """reshape, transpose, split into heads: the same storage.
+
+        ``copies_gradient``: the gradient arrives in a layout that cannot be viewed so, and is copied.
+        """
+        tape, before, dims = self.tape, x.shape, tuple(shape)
+        result = Tensor(x.storage, dims, x.dtype, base=x.base or x)
+
+        def backward(g: Tensor) -> list[Gradient]:
+            if copies_gradient:
+                return [tape.new("gradient, contiguous", before, g.dtype)]
+            return [Tensor(g.storage, before, g.dtype, base=g.base or g)]
+
+        return tape.record(result, "view", [x], [], backward)
+
+    def contiguous(self, x: Tensor, shape: Sequence[Dim] | None = None, name: str = "contiguous") -> Tensor:
+        """A copy in another layout (``reshape`` of a transposed tensor): keeps nothing; its gradient is a view."""
+        tape, before = self.tape, x.shape
+        result = tape.new(name, x.shape if shape is None else shape, x.dtype)
+        return tape.record(result, "clone", [x], [], lambda g: [Tensor(g.storage, before, g.dtype, base=g.base or g)])
+
+    def narrow(self, x: Tensor, shape: Sequence[Dim]) -> Tensor:
+        """A slice ``x[..., :n]``: a view; in backward a whole tensor of zeros with the gradient in it."""
+        tape, before = self.tape, x.shape
+        result = Tensor(x.storage, tuple(shape), x.dtype, base=x.base or x)
+        return tape.record(result, "slice", [x], [], lambda g: [tape.new("gradient of slice", before, g.dtype)])
+
+    def cat(self, pieces: Sequence[Tensor], shape: Sequence[Dim], name: str = "cat") -> Tensor:
+        """Concatenation: gradients are views of the incoming one."""
+        dtype = promoted(*(p.dtype for p in pieces))
+        result = self.tape.new(name, shape, dtype)
+        operands = [(p.shape, p.dtype) for p in pieces]
+
+        def backward(g: Tensor) -> list[Gradient]:
+            return self._reduced([Tensor(g.storage, s, g.dtype, base=g.base or g) for s, _ in operands], operands)
+
+        return self.tape.record(result, "cat", pieces, [], backward)
 
     # -- pointwise ------------------------------------------------------------------------------------------------
-    def add(self, a: Tensor, b: Tensor) -> Tensor:
-        result = self.tape.new("sum", a.shape, a.dtype)
-        return self.tape.record(result, "add", [a, b], [], lambda g: [g, g])
-
     def cast(self, x: Tensor, dtype: str) -> Tensor:
         if x.dtype == dtype:
             return x
@@ -37,114 +99,95 @@ class Operations:
         result = tape.new("cast", shape, dtype)
         return tape.record(result, "to", [x], [], lambda g: [tape.new("gradient of cast", shape, before)])
 
-    def pointwise(self, name: str, x: Tensor, keep: str = "input") -> Tensor:
-        """An activation function that keeps its input (silu, gelu) or its output (tanh, sigmoid, relu)."""
-        tape, shape, dtype = self.tape, x.shape, x.dtype
-        result = tape.new(name, shape, dtype)
-        kept = x if keep == "input" else result
-        return tape.record(result, name, [x], [(f"{name} {keep}", kept)], lambda g: [tape.new(f"gradient of {name}", shape, dtype)])
+    def add(self, a: Tensor, b: Operand, name: str = "sum") -> Tensor:
+        """Sum or difference with broadcasting: the incoming gradient itself goes to both."""
+        result = self.tape.new(name, broadcast(a.shape, b.shape), promoted(a.dtype, b.dtype))
+        operands = [(a.shape, a.dtype), (b.shape, b.dtype)]
+        needs = a.needs_grad, b.needs_grad
 
-    def multiply(self, a: Tensor, b: Tensor, name: str = "product") -> Tensor:
-        """Elementwise product: each factor is kept for the other's gradient."""
-        tape, shape, dtype = self.tape, a.shape, a.dtype
+        def backward(g: Tensor) -> list[Gradient]:
+            return self._reduced([g if need else None for need in needs], operands)
+
+        return self.tape.record(result, "add", [a, b], [], backward)
+
+    def multiply(self, a: Operand, b: Operand, name: str = "product") -> Tensor:
+        """Elementwise product with broadcasting: each factor is kept for the other's gradient."""
+        tape = self.tape
+        shape, dtype = broadcast(a.shape, b.shape), promoted(a.dtype, b.dtype)
         result = tape.new(name, shape, dtype)
+        operands = [(a.shape, a.dtype), (b.shape, b.dtype)]
+        needs = a.needs_grad, b.needs_grad
 
         def backward(_: Tensor) -> list[Gradient]:
-            left = tape.new("gradient of a factor", shape, dtype) if a_needs else None
-            right = tape.new("gradient of a factor", shape, dtype) if b_needs else None
-            return [left, right]
+            whole: list[Gradient] = [tape.new("gradient of a factor", shape, dtype) if n else None for n in needs]
+            return self._reduced(whole, operands)
 
-        a_needs, b_needs = a.needs_grad, b.needs_grad
-        keep = [(f"{name} factor", b if a_needs else None), (f"{name} factor", a if b_needs else None)]
+        keep = [(f"{name}: factor", b if a.needs_grad else None), (f"{name}: factor", a if b.needs_grad else None)]
         return tape.record(result, "mul", [a, b], keep, backward)
 
-    def scale(self, x: Tensor, name: str = "scaled", keep_input: bool = False) -> Tensor:
-        """Product with a number, negation, shift: keeps nothing (a power keeps its input)."""
-        tape, shape, dtype = self.tape, x.shape, x.dtype
-        result = tape.new(name, shape, dtype)
-        keep = [(f"{name} input", x)] if keep_input else []
-        return tape.record(result, name, [x], keep, lambda g: [tape.new(f"gradient of {name}", shape, dtype)])
+    def pointwise(self, name: str, x: Tensor, keep: str = "input", makes: int = 1) -> Tensor:
+        """A function of one tensor. ``keep``: input (silu, gelu, a power), output (tanh, sigmoid, relu) or nothing
+        (a product with a number, a shift); ``makes``: tensors that its derivative makes on the way."""
+        shape, dtype = x.shape, x.dtype
+        result = self.tape.new(name, shape, dtype)
+        kept = {"input": x, "output": result, "nothing": None}[keep]
+        record = self.tape.record
+        return record(result, name, [x], [(f"{name} {keep}", kept)],
+                      lambda g: [self.chain(f"gradient of {name}", makes, shape, dtype)])  # fmt: skip
 
-    def times_constant(self, x: Tensor, constant: Tensor, name: str = "product") -> Tensor:
-        """Product with a tensor that no gradient flows to (rotary cosines, masks): only that tensor is kept."""
-        tape, shape, dtype = self.tape, x.shape, x.dtype
-        result = tape.new(name, shape, dtype)
-        return tape.record(result, "mul", [x, constant], [(f"{name} constant", constant)],
-                           lambda g: [tape.new("gradient of a factor", shape, dtype), None])  # fmt: skip
+    def scale(self, x: Tensor, name: str = "scaled") -> Tensor:
+        """Product with a number, or negation."""
+        return self.pointwise(name, x, "nothing")
 
-    def times_weight(self, weight: Weight, x: Tensor, name: str) -> Tensor:
-        """Product with a vector that trains (a norm's weight): the other factor is kept for its gradient."""
-        tape, shape, dtype = self.tape, x.shape, x.dtype
-        result = tape.new(name, shape, dtype)
+    def shift(self, x: Tensor, name: str = "shifted") -> Tensor:
+        """Sum with a number: the gradient passes through."""
+        result = self.tape.new(name, x.shape, x.dtype)
+        return self.tape.record(result, name, [x], [], lambda g: [g])
 
-        def backward(_: Tensor) -> list[Gradient]:
-            if weight.trainable:
-                whole = tape.new("gradient of the weight, before its sum", shape, dtype)
-                tape.weight_gradient(weight, weight.dtype)
-                del whole
-            return [None, tape.new(f"gradient of {name}", shape, dtype) if needs else None]
+    def power(self, x: Tensor, name: str = "power") -> Tensor:
+        """``grad * (n * x.pow(n - 1))``: three tensors on the way."""
+        return self.pointwise(name, x, "input", makes=3)
 
-        needs = x.needs_grad
-        return tape.record(result, "mul", [weight, x], [(name, x if weight.trainable else None)], backward)
-
-    def multiply_rows(self, x: Tensor, rows: Tensor, name: str) -> Tensor:
-        """Product with one number a row ([..., 1]): both are kept, the rows' gradient is a sum over a whole product."""
-        tape, shape, dtype, narrow = self.tape, x.shape, x.dtype, rows.shape
-        result = tape.new(name, shape, dtype)
-
-        def backward(_: Tensor) -> list[Gradient]:
-            into = tape.new(f"gradient of {name}", shape, dtype)
-            whole = tape.new("gradient of the rows, before its sum", shape, dtype)
-            summed = tape.new("gradient of the rows", narrow, dtype)
-            del whole
-            return [into, summed]
-
-        needed = x.needs_grad
-        keep = [(f"{name} rows", rows if needed else None), (f"{name} input", x if needed else None)]
-        return tape.record(result, "mul", [x, rows], keep, backward)
-
-    def row_statistic(self, x: Tensor, name: str) -> Tensor:
+    def mean(self, x: Tensor, name: str = "mean") -> Tensor:
         """Mean over the last dimension."""
         tape, shape, dtype = self.tape, x.shape, x.dtype
         result = tape.new(name, (*shape[:-1], 1), dtype)
         return tape.record(result, "mean", [x], [], lambda g: [tape.new(f"gradient of {name}", shape, dtype)])
 
-    def cat(self, pieces: Sequence[Tensor], shape: Sequence[Dim]) -> Tensor:
-        """Concatenation: gradients are views of the incoming one."""
-        result = self.tape.new("cat", shape, pieces[0].dtype)
-        shapes = [p.shape for p in pieces]
-        return self.tape.record(result, "cat", pieces, [], lambda g: [Tensor(g.storage, s, g.dtype) for s in shapes])
+    def softmax(self, x: Tensor, dtype: str | None = None, name: str = "softmax") -> Tensor:
+        """Keeps its output; ``dtype`` casts before (also under autocast, which takes it to fp32)."""
+        if dtype is None and self.autocast:
+            dtype = "fp32" if "softmax" in self.device.autocast_to_fp32 else None
+        return self.pointwise(name, self.cast(x, dtype or x.dtype), "output")
 
-    # -- matrix products ------------------------------------------------------------------------------------------
-    def linear(self, x: Tensor, weight: Weight, name: str, bias: Weight | None = None) -> Tensor:
-        """``x @ weight.T``: keeps x when the weight trains; under autocast casts of x and of the weight."""
-        dtype = self.autocast or weight.dtype
-        x = self.cast(x, dtype)
-        tape, shape = self.tape, x.shape
-        copied = tape.new(f"{name} weight, cast", weight.shape, dtype) if weight.dtype != dtype else None
-        result = tape.new(name, (*shape[:-1], weight.shape[0]), dtype)
+    def dropout(self, x: Tensor, p: float, name: str = "dropout") -> Tensor:
+        """Keeps a mask: of bools where the device has the fused kernel, else the scaled noise."""
+        if p == 0:
+            return x
+        tape, shape, dtype = self.tape, x.shape, x.dtype
+        mask = tape.new(f"{name} mask", shape, "bool" if self.device.fused_dropout else dtype)
+        result = tape.new(name, shape, dtype)
+        return tape.record(result, "dropout", [x], [(f"{name} mask", mask)],
+                           lambda g: [tape.new(f"gradient of {name}", shape, dtype)])  # fmt: skip
+
+    # -- norms ----------------------------------------------------------------------------------------------------
+    def layer_norm(self, x: Tensor, weight: Weight | None, bias: Weight | None, name: str) -> Tensor:
+        """native_layer_norm: keeps its input, mean and rstd; backward makes all its gradients at once."""
+        dtype = x.dtype
+        if self.autocast and "layer_norm" in self.device.autocast_to_fp32:
+            x = self.cast(x, "fp32")
+        tape, shape, dtype = self.tape, x.shape, x.dtype
+        rows = (*shape[:-1], 1)
+        mixed = weight is not None and weight.dtype != dtype
+        statistic = "fp32" if mixed or self.device.fp32_statistics else dtype
+        result = tape.new(name, shape, dtype)
+        mean, rstd = tape.new(f"{name} mean", rows, statistic), tape.new(f"{name} rstd", rows, statistic)
         needs = x.needs_grad
 
         def backward(_: Tensor) -> list[Gradient]:
-            into = tape.new(f"gradient of {name} input", shape, dtype) if needs else None
-            if weight.trainable:
-                tape.weight_gradient(weight, weight.dtype)
-            return [into, None, None]
+            into = tape.new(f"gradient of {name}", shape, dtype) if needs else None
+            return [into, *(tape.new("gradient of a weight", w.shape, w.dtype) if w is not None and w.trainable else None
+                            for w in (weight, bias))]  # fmt: skip
 
-        keep = [(f"{name} input", x if weight.trainable else None), (f"{name} weight, cast", copied if needs else None)]
-        return tape.record(result, "linear", [x, weight, bias], keep, backward)
-
-    # -- attention ------------------------------------------------------------------------------------------------
-    def sdpa(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Flash or memory-efficient attention over [B, heads, S, d]: keeps q, k, v, the output and its logsumexp."""
-        tape = self.tape
-        result = tape.new("attention output", q.shape, q.dtype)
-        logsumexp = tape.new("logsumexp", q.shape[:3], "fp32")
-        shapes = (q.shape, k.shape, v.shape)
-        keep = [("k", k), ("q", q), ("v", v), ("logsumexp", logsumexp), ("attention output", result)]
-        dtype = q.dtype
-
-        def backward(_: Tensor) -> list[Gradient]:
-            return [tape.new(f"gradient of {n}", s, dtype) for n, s in zip("qkv", shapes, strict=True)]
-
-        return tape.record(result, "scaled_dot_product_attention", [q, k, v], keep, backward)
+        keep = [(f"{name} input", x), (f"{name} mean", mean), (f"{name} rstd", rstd)]
+        return tape.record(result, "layer_norm", [x, weight, bias], keep, backward)

@@ -11,11 +11,12 @@ Sizes are polynomials in the batch ``B`` and the sequence ``S``: a block is run 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from estimators.workload import DTYPE_BYTES
 
+BYTES = {**DTYPE_BYTES, "bool": 1, "int64": 8}
 Dim = int | str  # a number, "B" (sequences of a micro-batch) or "S" (tokens of a sequence)
 
 # Exponents (of B, of S) of the monomials that sizes are made of.
@@ -52,6 +53,13 @@ def times(a: Size, factor: int) -> Size:
     return tuple(factor * x for x in a)
 
 
+def total(sizes: Iterable[Size]) -> Size:
+    result = ZERO
+    for size in sizes:
+        result = plus(result, size)
+    return result
+
+
 def evaluate(size: Size, batch: int, sequence: int) -> int:
     """Bytes for a micro-batch of ``batch`` sequences of ``sequence`` tokens."""
     one, b, s, bs, bss, ss = size
@@ -73,14 +81,17 @@ class Storage:
 
 
 class Tensor:
-    """A view of a storage, with the node that made it when a gradient flows through it."""
+    """Memory seen in a shape and dtype, with the node that made it when a gradient flows through it.
 
-    __slots__ = ("dtype", "leaf", "node", "shape", "storage")
+    A view holds its base, as autograd's views do even inside backward: the engine never sums into such a gradient.
+    """
+
+    __slots__ = ("base", "dtype", "node", "shape", "storage")
 
     def __init__(
-        self, storage: Storage | None, shape: tuple[Dim, ...], dtype: str, node: Node | None = None, leaf: str = ""
+        self, storage: Storage, shape: tuple[Dim, ...], dtype: str, node: Node | None = None, base: Tensor | None = None
     ) -> None:
-        self.storage, self.shape, self.dtype, self.node, self.leaf = storage, shape, dtype, node, leaf
+        self.storage, self.shape, self.dtype, self.node, self.base = storage, shape, dtype, node, base
 
     @property
     def needs_grad(self) -> bool:
@@ -88,10 +99,10 @@ class Tensor:
 
     @property
     def size(self) -> Size:
-        return times(numel(self.shape), DTYPE_BYTES[self.dtype])
+        return times(numel(self.shape), BYTES[self.dtype])
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Weight:
     """A parameter as an operation sees it: not counted here (engines hold it), but copies of it are."""
 
@@ -101,13 +112,11 @@ class Weight:
     trainable: bool = True
 
     @property
-    def numel(self) -> int:
-        count = 1
-        for dim in self.shape:
-            count *= dim
-        return count
+    def needs_grad(self) -> bool:
+        return self.trainable
 
 
+Operand = Tensor | Weight
 Gradient = Tensor | None
 Backward = Callable[[Tensor], "Sequence[Gradient]"]
 
@@ -149,13 +158,12 @@ class Tape:
         self.live: Size = ZERO
         self.moments: list[Moment] = []
         self.weight_gradients = 0
-        self._fresh = 0
         self._order = 0
 
     # -- memory ---------------------------------------------------------------------------------------------------
     def allocated(self, size: Size) -> None:
         self.live = plus(self.live, size)
-        self.moments.append(Moment(self.live, self.weight_gradients, self._fresh))
+        self.moments.append(Moment(self.live, self.weight_gradients))
 
     def freed(self, size: Size) -> None:
         self.live = minus(self.live, size)
@@ -163,7 +171,7 @@ class Tape:
     def new(self, name: str, shape: Sequence[Dim], dtype: str) -> Tensor:
         """A fresh tensor that no gradient flows through."""
         dims = tuple(shape)
-        return Tensor(Storage(self, name, times(numel(dims), DTYPE_BYTES[dtype])), dims, dtype)
+        return Tensor(Storage(self, name, times(numel(dims), BYTES[dtype])), dims, dtype)
 
     def leaf(self, name: str, shape: Sequence[Dim], dtype: str, needs_grad: bool = True) -> Tensor:
         """An input of the piece that is run: its gradient ends here."""
@@ -172,46 +180,45 @@ class Tape:
             tensor.node = Node("input", [], None)
         return tensor
 
+    def forget(self, tensor: Tensor) -> Size:
+        """Count a tensor no longer, because it belongs to something else; its bytes."""
+        size, tensor.storage.size = tensor.storage.size, ZERO
+        self.freed(size)
+        return size
+
     # -- graph ----------------------------------------------------------------------------------------------------
     def record(
         self,
         output: Tensor,
         operation: str,
-        inputs: Sequence[Tensor | Weight | None],
-        keep: Sequence[tuple[str, Tensor | None]],
+        inputs: Sequence[Operand | None],
+        keep: Sequence[tuple[str, Operand | None]],
         backward: Backward,
     ) -> Tensor:
         """Hang ``output`` into the graph if a gradient flows to one of ``inputs``; ``keep`` only then."""
-        wanted = [i if isinstance(i, Weight) and i.trainable else i.node if isinstance(i, Tensor) else None for i in inputs]
+        wanted = [_target(i) for i in inputs]
         if self.grad and any(w is not None for w in wanted):
             self._order += 1
-            kept = [(name, t.storage) for name, t in keep if t is not None and t.storage is not None]
+            kept = [(name, t.storage) for name, t in keep if isinstance(t, Tensor)]
             output.node = Node(operation, wanted, backward, kept, self._order)
         return output
-
-    def weight_gradient(self, weight: Weight, dtype: str) -> None:
-        """A weight's gradient has been made; the engine takes it from here."""
-        self._fresh = weight.numel * DTYPE_BYTES[dtype]
-        self.weight_gradients += self._fresh
-        self.moments.append(Moment(self.live, self.weight_gradients, self._fresh))
-        self._fresh = 0
 
     def play_backward(self, output: Tensor, gradient: Tensor) -> None:
         """Run the graph from ``output`` in the order of autograd's engine: latest operation first, inputs summed.
 
-        A sum is made in place when nobody else holds the first addend (torch/csrc/autograd/input_buffer.cpp).
+        Lifetimes as in torch/csrc/autograd/engine.cpp ``evaluate_function``: the incoming gradient goes when a node
+        is done, then what it kept, then its results are added to what waits at its inputs.
         """
         assert output.node is not None
         waiting: dict[Node, Tensor] = {output.node: gradient}
         output.node = None
         del gradient, output
         while waiting:
-            node = max(waiting, key=lambda n: n.order)
-            incoming = waiting.pop(node)
+            node = max(waiting, key=_order)
             if node.backward is None:
+                del waiting[node]
                 continue
-            gradients = list(node.backward(incoming))
-            del incoming
+            gradients = list(node.backward(waiting.pop(node)))
             node.kept.clear()
             node.backward = None
             while gradients:
@@ -219,20 +226,39 @@ class Tape:
                 if made is None or target is None:
                     continue
                 if isinstance(target, Weight):
-                    continue
-                waiting[target] = self._summed(waiting.pop(target, None), made)
+                    self._hand_over(made)
+                elif target in waiting:
+                    self._sum(waiting, target, made)
+                else:
+                    waiting[target] = made
                 del made
 
-    def _summed(self, first: Tensor | None, second: Tensor) -> Tensor:
-        if first is None:
-            return second
-        if first.storage is not None and sys.getrefcount(first.storage) <= 3:
-            return first
-        return self.new("sum of gradients", first.shape, first.dtype)
+    def _hand_over(self, made: Tensor) -> None:
+        """A weight's gradient is complete; the engine takes it from here."""
+        fresh = self.forget(made)[0]
+        self.weight_gradients += fresh
+        self.moments.append(Moment(self.live, self.weight_gradients, fresh))
+
+    def _sum(self, waiting: dict[Node, Tensor], target: Node, made: Tensor) -> None:
+        """Add to the gradient that waits: in place when nobody else holds it (input_buffer.cpp)."""
+        first = waiting[target]
+        alone = first.base is None and sys.getrefcount(first) <= 3 and sys.getrefcount(first.storage) <= 2
+        if not alone:
+            waiting[target] = self.new("sum of gradients", made.shape, made.dtype)
 
 
-def ledger(output: Tensor) -> tuple[Saved, ...]:
-    """Every storage that the graph behind ``output`` keeps, once, in the order of the forward."""
+def _order(node: Node) -> int:
+    return node.order
+
+
+def _target(operand: Operand | None) -> Node | Weight | None:
+    if isinstance(operand, Weight):
+        return operand if operand.trainable else None
+    return operand.node if operand is not None else None
+
+
+def ledger(output: Tensor) -> tuple[tuple[Saved, ...], tuple[Storage, ...]]:
+    """Every storage that the graph behind ``output`` keeps, once, in the order of the forward; and the storages."""
     nodes: list[Node] = []
     stack, seen = [output.node], set()
     while stack:
@@ -243,13 +269,13 @@ def ledger(output: Tensor) -> tuple[Saved, ...]:
         nodes.append(node)
         stack.extend(i for i in node.inputs if isinstance(i, Node))
     lines: list[Saved] = []
-    held: set[int] = set()
-    for node in sorted(nodes, key=lambda n: n.order):
+    held: dict[int, Storage] = {}
+    for node in sorted(nodes, key=_order):
         for name, storage in node.kept:
             if id(storage) not in held:
-                held.add(id(storage))
+                held[id(storage)] = storage
                 lines.append(Saved(name, node.operation, storage.size))
-    return tuple(lines)
+    return tuple(lines), tuple(held.values())
 
 
 def largest(moments: Sequence[Moment]) -> tuple[Moment, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -10,20 +11,29 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+Kept = tuple[str, int]  # dtype, bytes of the storage
+
 
 class Live(TorchDispatchMode):
-    """Bytes of all storages alive, and their largest sum."""
+    """Bytes of all storages that were made inside this mode and are alive, and their largest sum.
 
-    def __init__(self) -> None:
+    Under any dispatch mode autograd's engine sums gradients out of place, which it does not do in a plain run when it
+    holds the last reference (torch/csrc/autograd/input_buffer.cpp, ``can_accumulate_inplace``). Those sums are found
+    (additions inside the engine) and done in place here where a plain run would.
+    """
+
+    def __init__(self, outside: Any = ()) -> None:
         super().__init__()
         self.sizes: dict[int, Any] = {}
+        self.outside = [t.untyped_storage() for t in tree_leaves(outside) if isinstance(t, torch.Tensor)]
+        self.known = {s._cdata for s in self.outside}
         self.current = self.peak = 0
-        self.trace: list[tuple[str, int]] = []
+        self.trace: list[tuple[str, str, int]] = []
 
     def note(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
         key = storage._cdata
-        if key in self.sizes:
+        if key in self.sizes or key in self.known:
             return
         size = storage.nbytes()
         self.current += size
@@ -34,41 +44,142 @@ class Live(TorchDispatchMode):
 
         self.sizes[key] = weakref.ref(storage, gone)
 
+    def forget(self, tensor: torch.Tensor) -> int:
+        """Count a tensor no longer, because it belongs to what comes next; its bytes."""
+        storage = tensor.untyped_storage()
+        if self.sizes.pop(storage._cdata, None) is None:
+            return 0
+        self.known.add(storage._cdata)
+        self.outside.append(storage)
+        self.current -= storage.nbytes()
+        return storage.nbytes()
+
+    def restart(self) -> None:
+        self.peak = self.current
+        self.trace.clear()
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.add.Tensor and self.sums_in_place(args):
+            result = args[0].add_(args[1])
+        else:
+            result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, torch.Tensor):
                 self.note(leaf)
         self.peak = max(self.peak, self.current)
-        self.trace.append((str(func), self.current))
+        self.trace.append((str(func).removeprefix("aten."), str(getattr(leaf, "shape", "")), self.current))
         return result
 
+    @staticmethod
+    def sums_in_place(args: Any) -> bool:
+        first, second = args[:2]
+        if torch._C._current_graph_task_id() == -1 or torch.is_grad_enabled():
+            return False
+        if "AccumulateGrad" in type(torch._C._current_autograd_node()).__name__ or first.shape != second.shape:
+            return False
+        if not torch._prims_common.is_non_overlapping_and_dense_or_false(first):
+            return False
+        storage = first.untyped_storage()  # one reference is this name's, three of the tensor's are dispatch's
+        return bool(first._use_count() <= 4 and torch._C._storage_Use_Count(storage._cdata) <= 2)
 
-def saved_by_block(config: Any, batch: int, seq: int, dtype: torch.dtype = torch.bfloat16) -> list[tuple[str, tuple, str, int]]:
-    """(module, shape, dtype, bytes) of each storage that the second block keeps and no earlier one does."""
-    import transformers
-    import transformers.masking_utils as masking
 
-    masking.find_packed_sequence_indices = lambda position_ids: None  # fake tensors cannot prove that none is packed
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        with torch.device("cpu"):
-            model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
-        owned = {t.untyped_storage()._cdata for t in (*model.parameters(), *model.buffers())}
-        current, keep = [""], []
-        seen: dict[int, tuple[str, tuple, str, int]] = {}
-        for name, module in model.named_modules():
-            module.register_forward_pre_hook(lambda m, a, name=name: current.append(name))
-            module.register_forward_hook(lambda m, a, o: current.pop() and None)
+@dataclass
+class Truth:
+    """One real layer: what it keeps, and what is alive inside it, in bytes. Weights and shared inputs are left out."""
 
-        def pack(tensor: torch.Tensor) -> torch.Tensor:
-            key = tensor.untyped_storage()._cdata
-            if key not in owned and key not in seen:
-                dtype_name = str(tensor.dtype).removeprefix("torch.")
-                seen[key] = (current[-1], tuple(tensor.shape), dtype_name, tensor.untyped_storage().nbytes())
-                keep.append(tensor)
-            return tensor
+    saved: list[Kept] = field(default_factory=list)
+    shared: list[Kept] = field(default_factory=list)
+    forward: int = 0  # largest moment, the input counted
+    after: int = 0
+    backward: int = 0  # largest moment, gradients of weights counted
+    weights: int = 0  # gradients of weights at the end
+    trace: list[tuple[str, str, int]] = field(default_factory=list)
 
-        ids = torch.zeros(batch, seq, dtype=torch.long)
+
+def name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+class Captured(Exception):
+    """Raised by a hook when it has what it wants."""
+
+
+def arguments_of(model: torch.nn.Module, layer: torch.nn.Module, run: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What ``layer`` is called with when ``run()`` runs."""
+    caught: list[Any] = []
+
+    def hook(_: Any, args: Any, kwargs: Any) -> None:
+        caught.extend((args, kwargs))
+        raise Captured
+
+    handle = layer.register_forward_pre_hook(hook, with_kwargs=True)
+    try:
+        run()
+    except Captured:
+        pass
+    finally:
+        handle.remove()
+    return caught[0], caught[1]
+
+
+class Sink(torch.autograd.Function):
+    """Where the gradient of a block's input ends: the engine holds it as it would on the way to the block before."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        return torch.empty(like.shape, dtype=like.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, None]:
+        return None, None
+
+
+class Source(torch.autograd.Function):
+    """Where the gradient of a block's output comes from: made inside backward, so that nobody else holds it."""
+
+    @staticmethod
+    def forward(ctx: Any, output: torch.Tensor) -> torch.Tensor:
+        ctx.like = (output.shape, output.dtype)
+        return output.new_empty(())
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        shape, dtype = ctx.like
+        return torch.empty(shape, dtype=dtype)
+
+
+def measure(call: Any, inputs: dict[str, torch.Tensor], outside: Any, weights: Any) -> Truth:
+    """Run ``call(**inputs)`` forwards and backwards. ``outside`` is shared with other layers and counted apart."""
+    truth, weights = Truth(), list(weights)
+    owned = {t.untyped_storage()._cdata for t in weights}
+    apart = {t.untyped_storage()._cdata for t in tree_leaves(outside) if isinstance(t, torch.Tensor)}
+    seen: dict[int, Any] = {}
+
+    def pack(tensor: torch.Tensor) -> Any:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key not in owned and (key not in seen or seen[key]() is None):
+            seen[key] = weakref.ref(storage)
+            kept = (name_of(tensor.dtype), storage.nbytes())
+            (truth.shared if key in apart else truth.saved).append(kept)
+        return tensor
+
+    with Live((outside, weights)) as live:
+        leaf = torch.empty((), requires_grad=True)
+        live.forget(leaf)
+        made = {name: Sink.apply(leaf, tensor) for name, tensor in inputs.items()}
+        live.restart()
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-            model(input_ids=ids, labels=ids)
-    return list(seen.values())
+            output = call(made)
+        truth.forward = live.peak
+        output = output[0] if isinstance(output, tuple) else output
+        live.forget(output)
+        truth.after = live.current
+        end = Source.apply(output)
+        del output
+        live.forget(end)
+        live.restart()
+        end.backward()
+        truth.backward, truth.trace = live.peak, live.trace
+        truth.weights = live.current
+    return truth

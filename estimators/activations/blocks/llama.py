@@ -6,10 +6,10 @@ from estimators.activations.builder import Builder
 from estimators.activations.tape import Tensor
 
 
-def block(b: Builder, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def block(b: Builder, hidden: Tensor) -> Tensor:
     residual = hidden
     hidden = b.rms_norm(hidden, "input_layernorm")
-    hidden = attention(b, hidden, cos, sin)
+    hidden = attention(b, hidden)
     hidden = b.add(residual, hidden)
 
     residual = hidden
@@ -18,16 +18,12 @@ def block(b: Builder, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return b.add(residual, hidden)
 
 
-def attention(b: Builder, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    size = int(cos.shape[-1])
-
-    def heads(name: str) -> Tensor:
-        flat = b.module(hidden, name)
-        return b.view(flat, ("B", int(flat.shape[-1]) // size, "S", size))
-
-    q, k, v = heads("self_attn.q_proj"), heads("self_attn.k_proj"), heads("self_attn.v_proj")
-    q, k = b.rotary(q, k, cos, sin)
-    output = b.sdpa(q, k, v)
+def attention(b: Builder, hidden: Tensor) -> Tensor:
+    size = b.number("head_dim", b.number("hidden_size") // b.number("num_attention_heads"))
+    q, k = b.heads(hidden, "self_attn.q_proj", size, True), b.heads(hidden, "self_attn.k_proj", size, True)
+    v = b.heads(hidden, "self_attn.v_proj", size)
+    q, k = b.rotary(q, k, *b.tables(size))
+    output = b.attend(q, k, v, b.mask())
     return b.module(b.view(output, ("B", "S", int(q.shape[1]) * size)), "self_attn.o_proj")
 
 

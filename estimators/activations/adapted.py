@@ -1,0 +1,80 @@
+"""Linear layers as a training method made them: LoRA and DoRA (peft 0.21), 4-bit and 8-bit bases (bitsandbytes 0.50)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from estimators.activations.operations import promoted
+from estimators.activations.tape import Gradient, Tensor, Weight
+from estimators.model.spec import Parameter
+
+if TYPE_CHECKING:
+    from estimators.activations.builder import Builder
+
+
+def adapted(b: Builder, x: Tensor, name: str) -> Tensor:
+    """``Linear.forward`` of peft/tuners/lora/layer.py and bnb.py: base(x) + B(A(x)) * scaling, in the base's dtype."""
+    result = b.base(x, f"{name}.base_layer")
+    dtype = result.dtype
+    four_bit = b.parameters[f"{name}.base_layer.weight"].dtype == "uint8"
+    if four_bit:  # ``result.clone()``
+        result = b.contiguous(result)
+    down, up = b.need(f"{name}.lora_A.default.weight"), b.need(f"{name}.lora_B.default.weight")
+    if not (four_bit and b.autocast):
+        x = b.cast(x, down.dtype)
+    magnitude = b.weight(f"{name}.lora_magnitude_vector.default.weight")
+    if magnitude is not None:
+        return b.cast(b.add(result, dora(b, x, result, name, down, up, magnitude)), dtype)
+    output = b.scale(b.linear(b.linear(x, down, f"{name}.lora_A"), up, f"{name}.lora_B"), "scaled")
+    if four_bit and not b.autocast:
+        output = b.cast(output, dtype)
+    result = b.add(result, output)
+    del output
+    return b.cast(result, dtype)
+
+
+def dora(b: Builder, x: Tensor, result: Tensor, name: str, down: Weight, up: Weight, magnitude: Weight) -> Tensor:
+    """``DoraLinearLayer.forward`` of peft/tuners/lora/dora.py: the whole B A is made to take the norm of the sum."""
+    tape = b.tape
+    base = b.need(f"{name}.base_layer.weight")
+    eye = tape.new("identity", (down.shape[1], down.shape[1]), down.dtype)
+    lora_weight = b.linear(b.linear(eye, down, f"{name}.lora_A of identity"), up, f"{name}.lora_B of identity")
+    del eye
+    lora_weight = b.cast(lora_weight, x.dtype)
+    lora_weight.node = None
+    weight = tape.new("base weight, cast", base.shape, x.dtype) if base.dtype != x.dtype else None
+    scaled = tape.new("scaled B A", base.shape, x.dtype)
+    total = tape.new("base + scaled B A", base.shape, x.dtype)
+    del scaled
+    norm = tape.new("norm", (base.shape[0],), x.dtype)
+    del total, weight
+    factor = tape.new("magnitude / norm", magnitude.shape, promoted(magnitude.dtype, norm.dtype))
+    shape = magnitude.shape
+    tape.record(factor, "div", [magnitude], [("norm", norm)], lambda g: [tape.new("gradient of magnitude", shape, g.dtype)])
+    lora_result = b.linear(b.linear(x, down, f"{name}.lora_A"), up, f"{name}.lora_B")
+    left = b.multiply(b.shift(factor), result, "magnitude x base")
+    right = b.scale(b.multiply(factor, lora_result, "magnitude x lora"))
+    return b.add(left, right)
+
+
+def promoted(a: str, b: str) -> str:
+    return a if a == b else "fp32"
+
+
+def quantised(b: Builder, x: Tensor, parameter: Parameter, bias: Weight | None) -> Tensor:
+    """``MatMul4Bit`` (bitsandbytes/autograd/_functions.py): the packed weight is kept, nothing else; backward makes the
+    whole weight in 16 bit to multiply with. Forward multiplies packed blocks (bitsandbytes 0.50 ``gemm_4bit``)."""
+    before = x.dtype
+    x = b.cast(x, b.dtype)
+    tape, shape, dtype, name = b.tape, x.shape, x.dtype, parameter.name
+    rows, columns = parameter.shape[::-1] if parameter.kind == "conv1d" else parameter.shape
+    result = tape.new(name, (*shape[:-1], rows), dtype)
+
+    def backward(_: Tensor) -> list[Gradient]:
+        weight = tape.new(f"{name}, dequantised", (rows, columns), dtype)
+        into = tape.new(f"gradient of {name} input", shape, dtype)
+        del weight
+        return [into]
+
+    tape.record(result, "MatMul4Bit", [x], [], backward)
+    return b.cast(result, before)

@@ -1,0 +1,81 @@
+"""Attention as transformers dispatches it: eager, sdpa, flash; one function each, called with [B, heads, S, d]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from estimators.activations.products import Products
+from estimators.activations.tape import Dim, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Which implementation runs where a stack may choose."""
+
+    attention: str = "sdpa"  # eager, sdpa, flash
+    fused: bool = False  # Liger's norm, rotary, SwiGLU
+    padding: str = "none"
+    windowed: bool = False  # the sequence is longer than the attention window: sdpa needs a mask
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a family does to attention scores beside scaling them. ``upcast``: softmax in fp32, then a cast back."""
+
+    scaled: bool = True
+    softcap: bool = False
+    upcast: bool = True
+    dropout: float = 0.0
+
+
+class Attention(Products):
+    """Attention on a tape."""
+
+    kernels: Kernels
+    kept_until_return: list[Tensor]
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scores: Scores = Scores()) -> Tensor:
+        """[B, heads, S, d] -> [B, S, heads, d]. ``mask``: additive for eager, of bools for sdpa, None where not needed."""
+        if self.kernels.attention == "eager":
+            return self.eager_attention(q, k, v, mask, scores)
+        if self.kernels.attention == "sdpa" and (mask is not None or scores.softcap):
+            return self.masked_sdpa(q, k, v, mask)
+        return self.view(self.sdpa(q, k, v), self._by_token(q, v))
+
+    @staticmethod
+    def _by_token(q: Tensor, v: Tensor) -> tuple[Dim, ...]:
+        batch, heads, seq, _ = q.shape
+        return (batch, seq, heads, v.shape[-1])
+
+    def eager_attention(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scores: Scores) -> Tensor:
+        """``eager_attention_forward`` of modeling_llama.py and its relatives."""
+        heads, dtype = q.shape[1], q.dtype
+        keys, values = self.repeat_kv(k, heads), self.repeat_kv(v, heads)
+        weights = self.scores(q, keys, scores)
+        if mask is not None:
+            weights = self.add(weights, mask, "masked scores")
+        weights = self.softmax(weights, "fp32" if scores.upcast else None, "attention softmax")
+        weights = self.cast(weights, dtype)
+        weights = self.dropout(weights, scores.dropout, "attention dropout")
+        output = self.matmul(weights, values, (*q.shape[:-1], v.shape[-1]), "attention output")
+        self.kept_until_return.append(weights)
+        return self.contiguous(output, self._by_token(q, v))
+
+    def scores(self, q: Tensor, keys: Tensor, scores: Scores) -> Tensor:
+        """q k^T, scaled and capped."""
+        made = self.matmul(q, keys, (*q.shape[:-1], keys.shape[2]), "scores")
+        if scores.scaled:
+            made = self.scale(made, "scaled scores")
+        if scores.softcap:
+            made = self.scale(made, "scores / cap")
+            made = self.pointwise("tanh", made, "output")
+            made = self.scale(made, "capped scores")
+        return made
+
+    def masked_sdpa(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """With a mask sdpa leaves its causal and grouped paths: keys and values are repeated, and the mask becomes numbers
+        of the query's dtype in every layer (aten ``convert_boolean_attn_mask``)."""
+        heads = q.shape[1]
+        k, v = self.repeat_kv(k, heads), self.repeat_kv(v, heads)
+        bias = self.tape.new("mask as numbers", mask.shape, self.autocast or q.dtype) if mask is not None else None
+        return self.view(self.sdpa(q, k, v, bias), self._by_token(q, v))

@@ -1,0 +1,137 @@
+"""What one piece of a network keeps, and the moments of its forward and backward that can be the largest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from estimators.activations.attention import Kernels
+from estimators.activations.blocks import block_of
+from estimators.activations.builder import Builder, Precision
+from estimators.activations.tape import (
+    ZERO,
+    Moment,
+    Saved,
+    Size,
+    Storage,
+    Tensor,
+    evaluate,
+    largest,
+    ledger,
+    minus,
+    plus,
+    total,
+)
+from estimators.devices import DEVICES
+from estimators.model.spec import ModelSpec, Part
+
+Piece = Callable[[Builder, Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """One piece run on sizes; every size is a polynomial that ``evaluate`` turns into bytes.
+
+    ``saved``: tensors that autograd keeps of this piece, its input among them when an operation keeps it.
+    ``boundary``: the input, which is what checkpointing keeps. ``output``: what goes to the next piece, not counted here.
+    ``shared``: kept tensors that belong to every piece (cosines, masks): once a model.
+    ``autocast_copies``: casts of weights that torch.autocast holds until the forward ends, saved or not.
+    ``forward``: bytes above what was alive before, the input counted. ``forward_no_grad``: the same when nothing is kept.
+    ``backward``: bytes above (everything saved of this piece + incoming gradient); falls below 0 as saved tensors go.
+    ``weight_gradients``: bytes of gradients of weights at its end.
+    """
+
+    saved: tuple[Saved, ...]
+    boundary: Size
+    output: Size
+    shared: tuple[Saved, ...]
+    autocast_copies: Size
+    forward: tuple[Moment, ...]
+    forward_no_grad: tuple[Moment, ...]
+    backward: tuple[Moment, ...]
+    weight_gradients: int
+    saved_size: Size = field(default=ZERO)
+
+    def saved_bytes(self, batch: int, seq: int) -> int:
+        return evaluate(self.saved_size, batch, seq)
+
+    def peak(self, moments: tuple[Moment, ...], batch: int, seq: int) -> int:
+        """The largest of ``moments`` when weight gradients are new memory."""
+        return max(evaluate(m.live, batch, seq) + m.weight_gradients for m in moments)
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a profile depends on beside the piece itself."""
+
+    precision: Precision = Precision()
+    kernels: Kernels = Kernels()
+    device: str = "cuda"
+    needs_input_gradient: bool = True
+
+
+def config_of(model: ModelSpec, part: Part) -> Mapping[str, object]:
+    """The config that a part was built from: of a composite model, the section of its role."""
+    section = model.config.get({"vision": "vision_config", "audio": "audio_config"}.get(part.role, "text_config"))
+    return section if isinstance(section, Mapping) else model.config
+
+
+@lru_cache(maxsize=4096)
+def profile(part: Part, model: ModelSpec, conditions: Conditions = Conditions()) -> Profile:
+    """The profile of one block of a run. Raises ``NotModelled`` for a class of block that nobody described."""
+    block = block_of(part.class_name)
+
+    def builder(grad: bool) -> Builder:
+        parameters = {p.name: p for p in part.parameters}
+        return Builder(parameters, config_of(model, part), conditions.precision, conditions.kernels, grad,
+                       DEVICES[conditions.device])  # fmt: skip
+
+    return run_piece(builder, block, conditions.needs_input_gradient)
+
+
+def run_piece(builder: Callable[[bool], Builder], piece: Piece, needs_input_gradient: bool = True) -> Profile:
+    """Run a piece twice: without grad, then with grad forwards and backwards."""
+    without = builder(False)
+    _forward(without, piece, False)
+    no_grad = largest(without.tape.moments)
+
+    b = builder(True)
+    tape = b.tape
+    output, boundary = _forward(b, piece, needs_input_gradient)
+    forward = largest(tape.moments)
+    copies = total(t.storage.size for t in b.cached.values())
+    b.cached.clear()
+    shared = {id(tensor.storage): size for tensor, size in b.shared.values()}
+    lines, storages = ledger(output)
+    saved = tuple(line for line, storage in zip(lines, storages, strict=True) if id(storage) not in shared)
+    apart = tuple(
+        Saved(line.name, line.operation, shared[id(storage)])
+        for line, storage in zip(lines, storages, strict=True)
+        if id(storage) in shared
+    )
+    del storages
+    if output.node is None:
+        return Profile(saved, boundary, output.size, apart, copies, forward, no_grad, (Moment(ZERO),), 0, ZERO)
+    leaving = _leave(output)
+    tape.moments.clear()
+    start = plus(tape.live, leaving)
+    gradient = [tape.new("incoming gradient", output.shape, output.dtype)]
+    tape.play_backward(output, gradient.pop())
+    backward = largest([Moment(minus(m.live, start), m.weight_gradients, m.fresh_gradient) for m in tape.moments])
+    size = total(line.size for line in saved)
+    return Profile(saved, boundary, leaving, apart, copies, forward, no_grad, backward, tape.weight_gradients, size)
+
+
+def _forward(b: Builder, piece: Piece, needs_input_gradient: bool) -> tuple[Tensor, Size]:
+    hidden = b.tape.leaf("block input", ("B", "S", b.width), b.stream, needs_input_gradient)
+    boundary = hidden.size
+    output = piece(b, hidden)
+    del hidden
+    b.kept_until_return.clear()
+    return output, boundary
+
+
+def _leave(output: Tensor) -> Size:
+    storage: Storage = output.storage
+    return storage.tape.forget(output)
