@@ -97,9 +97,9 @@ def mutated(draw: st.DrawFn) -> dict[str, Any]:
     """A good config with one to three values replaced, or keys dropped, also one level down."""
     config = dict(draw(st.sampled_from(CONFIGS)))
     for _ in range(draw(st.integers(1, 3))):
-        inner: list[str] = [k for k, v in config.items() if isinstance(v, dict)]
+        inner, descend = [k for k, v in config.items() if isinstance(v, dict)], draw(st.booleans())
         target = config
-        if inner and draw(st.booleans()):
+        if inner and descend:
             key = draw(st.sampled_from(inner))
             target = config[key] = dict(config[key])
         keys = [key for key in target if key not in ("model_type", "architectures")]

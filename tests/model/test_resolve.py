@@ -146,6 +146,43 @@ def test_the_network_is_asked_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert resolve_model("zzz/qqq").name == "zzz/qqq"
 
 
+class Response:
+    def __init__(self, status_code: int) -> None:
+        self.status_code = status_code
+        self.headers: dict[str, str] = {}
+        self.request = None
+
+
+@pytest.mark.parametrize(("status", "why"), [(401, "it is gated"), (403, "it is gated"), (404, "it answered 404")])
+def test_what_the_hub_refuses(monkeypatch: pytest.MonkeyPatch, status: int, why: str) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        from huggingface_hub.errors import HfHubHTTPError
+
+        response: Any = Response(status)
+        raise HfHubHTTPError("no", response=response)
+
+    monkeypatch.setattr(hub, "_reachable", lambda endpoint: True)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", refuse)
+    with pytest.raises(InputError, match=f"does not give config.json of 'zzz/qqq'; {why}"):
+        resolve_model("zzz/qqq")
+
+
+def test_a_line_that_drops(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drop(*_: object, **__: object) -> str:
+        raise TimeoutError("slow")
+
+    monkeypatch.setattr(hub, "_reachable", lambda endpoint: True)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", drop)
+    with pytest.raises(MissingDependency, match="config.json of zzz/qqq could not be fetched: 'slow'"):
+        resolve_model("zzz/qqq")
+
+
+def test_without_huggingface_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(MissingDependency, match="huggingface_hub is not installed to fetch it"):
+        resolve_model("zzz/qqq")
+
+
 @pytest.mark.parametrize("what", [None, 3, b"gpt2", ["gpt2"], "", "   "])
 def test_what_is_no_model(what: object) -> None:
     with pytest.raises(InputError, match="model is"):
