@@ -15,6 +15,7 @@ COMMANDS = {
     "models": ("selector.cli.models", "the catalogue of models, with sources"),
     "gpus": ("selector.cli.gpus", "the catalogue of GPUs, with sources"),
     "strategies": ("selector.cli.strategies", "the strategies and their options"),
+    "tree": ("selector.cli.tree", "the decision tree of the two documents, as text, Mermaid, DOT or JSON"),
     "completion": ("selector.cli.completion", "completion script for bash, zsh or tcsh"),
 }
 FORMATS = ("table", "json", "csv", "markdown")
