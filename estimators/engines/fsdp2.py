@@ -19,19 +19,13 @@ Frees happen in program order, through ``storage.resize_(0)``, so that allocated
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
-from math import prod
-from typing import NamedTuple
 
-from estimators.devices import DEVICES
 from estimators.engines import sharding
-from estimators.engines.sharding import NOTHING, Amount, Dtypes, Moment, Position, Sizes, Unit, as_terms, largest
-from estimators.model.spec import ModelSpec, Parameter
+from estimators.engines.fsdp2_units import Laid, Plan, lay_out, parameter_sizes, plan_of
+from estimators.engines.sharding import NOTHING, Amount, Moment, Position, Sizes, as_terms, largest, plus
 from estimators.result import Term
 from estimators.run import Run
-from estimators.units import ceil_div, power_of_two
-from estimators.workload import DTYPE_BYTES
 
 AMOUNTS = {
     "parameter shards": Amount("params", "each tensor's rows / shards, rounded up, in the stored dtype"),
@@ -62,115 +56,9 @@ HOST_AMOUNTS = {
 }
 
 
-class Plan(NamedTuple):
-    """What decides the bytes, as a key: equal plans hold equal memory."""
-
-    model: ModelSpec
-    dtypes: Dtypes
-    shards: int
-    replicas: int
-    wrap: str
-    reshard: bool | int
-    forward_prefetch: int
-    backward_prefetch: bool
-    accumulates: str  # "", "whole" (no reduction between micro-steps) or "sharded"
-    input_has_gradient: bool
-    offload: bool
-    pinned: bool
-    node_ranks: int
-    host_apart: bool  # offloaded tensors lie in another memory, and the model is built there
-
-
 def hold(run: Run) -> dict[str, tuple[Term, ...]]:
     """Terms at each instant, for the rank that needs most (rank 0: its shards are never short)."""
     return dict(_hold(plan_of(run)))
-
-
-def plan_of(run: Run) -> Plan:
-    knobs, device = run.settings.knobs, DEVICES[run.settings.device]
-    accumulates = "" if run.workload.grad_accum == 1 else "sharded" if knobs["sync_each_batch"] else "whole"
-    offload = run.strategy.params is not None and device.separate_host  # on a CPU nothing moves
-    reshard = knobs["reshard_after_forward"] if run.strategy.sharding != "shard-grad-op" else False
-    assert isinstance(reshard, bool | int)
-    return Plan(
-        run.model, Dtypes.of(run), run.shards, run.ranks // run.shards, str(knobs["wrap"]),
-        reshard, int(knobs.get("forward_prefetch", 0)), knobs.get("backward_prefetch", "pre") == "pre",
-        accumulates, sharding.input_has_gradient(run), offload,
-        offload and bool(knobs["pin_memory"]) and device.pins_host, run.cluster.gpus_per_node,
-        device.separate_host,
-    )  # fmt: skip
-
-
-# -- sizes -----------------------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=8192)
-def unit_sizes(unit: Unit, shards: int, dtypes: Dtypes, head: str) -> Sizes:
-    """Bytes of one unit, tensor by tensor."""
-    total = NOTHING
-    for parameter in unit.parameters:
-        one = parameter_sizes(parameter, shards, dtypes, head)
-        total = total + one
-        if one.gradients:
-            total = replace(total, last=one.gradients, last_held=one.held)
-    return total
-
-
-def parameter_sizes(parameter: Parameter, shards: int, dtypes: Dtypes, head: str = "") -> Sizes:
-    """Bytes of one tensor. Rows are dealt in chunks of ceil(rows / shards); every rank pads to a whole chunk.
-
-    A quantised tensor is a column of 16-bit storage elements and travels as it is stored.
-    """
-    stored, compute, reduce = (DTYPE_BYTES[d] for d in (dtypes.stored(parameter), dtypes.compute, dtypes.reduce))
-    shape, casts = parameter.shape, dtypes.stored(parameter) != dtypes.compute
-    if parameter.stored_bytes is not None:
-        shape, stored, compute, casts = (ceil_div(parameter.stored_bytes, 2), 1), 2, 2, False
-    local_shape = (ceil_div(shape[0] if shape else 1, shards), *shape[1:])
-    local, trains = prod(local_shape), int(parameter.trainable)
-    beside, elsewhere = sharding.state_bytes(parameter, local_shape, dtypes, head)
-    return Sizes(
-        whole=prod(shape) * stored,
-        shard=local * stored,
-        staged=local * compute,
-        cast=local * compute * casts if shards > 1 else 0,
-        gathered=local * shards * compute,
-        gradients=trains * parameter.numel * compute,
-        held=trains * parameter.numel * reduce,
-        reduce_in=trains * local * shards * reduce,
-        reduce_out=trains * local * reduce,
-        shard_gradients=trains * local * stored,
-        states=beside,
-        host_states=elsewhere,
-        pinned=power_of_two(local * stored),
-        pinned_gradients=trains * power_of_two(local * stored),
-    )
-
-
-class Laid(NamedTuple):
-    """A plan's units with their sizes."""
-
-    root: Sizes
-    early: Sizes  # the part of the root whose gradients exist before those of any block: head, final norm
-    tied: int  # bytes of the gradient of a tied embedding
-    positions: tuple[Position, ...]
-    others: Sizes  # all units but the root
-    all: Sizes
-
-
-@lru_cache(maxsize=1024)
-def lay_out(plan: Plan) -> Laid:
-    def sized(unit: Unit) -> Sizes:
-        return unit_sizes(unit, plan.shards, plan.dtypes, plan.model.head)
-
-    root, others = sharding.units(plan.model, plan.wrap)
-    early, _ = sharding.root_ends(plan.model, plan.wrap)
-    runs = tuple((sized(u), u.count, u.is_input) for u in others)
-    total = NOTHING
-    for size, count, _ in runs:
-        total = total + size * count
-    names = set(plan.model.tied.values())
-    tied = sized(Unit("tied", tuple(p for p in root.parameters if p.name in names))).gradients
-    return Laid(sized(root), sized(Unit("early", early)), tied, tuple(sharding.positions(runs)), total, sized(root) + total)
 
 
 # -- the step, in order ----------------------------------------------------------------------------------------------
@@ -207,9 +95,9 @@ def forward_moments(plan: Plan) -> Iterator[Moment]:
         flat = _flat(plan, last) + max(_flat(plan, p.unit), ready)
         if not ready:
             yield {**left, "all-gather buffers": flat, "cast shards": _cast(plan, p.unit)}
-        yield _plus(left, {"gathered units": p.unit.gathered, "all-gather buffers": flat})
+        yield plus(left, {"gathered units": p.unit.gathered, "all-gather buffers": flat})
         ahead = min(plan.forward_prefetch * following.gathered, p.later.gathered) if plan.shards > 1 else 0
-        yield _plus(left, {
+        yield plus(left, {
             "gathered units": p.unit.gathered,
             "all-gather buffers": _flat(plan, p.unit) + ahead,
             "cast shards": _cast(plan, following) if ahead else 0,
@@ -222,7 +110,7 @@ def backward_moments(plan: Plan) -> Iterator[Moment]:
     left = {"gathered root unit": root.gathered, **_kept(plan, laid.others)}
     held = _accumulated(plan, laid.all, laid.all, NOTHING)
     if plan.reshard:
-        yield {**held, **_plus(_kept(plan, laid.all), {"all-gather buffers": _flat(plan, root)}), "cast shards": _cast(plan, root)}
+        yield {**held, **plus(_kept(plan, laid.all), {"all-gather buffers": _flat(plan, root)}), "cast shards": _cast(plan, root)}
         yield {**held, **left, "all-gather buffers": _flat(plan, root)}
     for p in reversed(laid.positions):
         yield from _unit_backward(plan, p)
@@ -253,8 +141,8 @@ def _unit_backward(plan: Plan, p: Position) -> Iterator[Moment]:
         **_accumulated(plan, laid.all, laid.all + p.later * -1, p.later),
     }
     if plan.reshard:
-        yield _plus(left, _kept(plan, p.earlier + p.unit), {"gathered units": p.unit.gathered, "all-gather buffers": _flat(plan, p.unit)})
-    here = _plus(left, _kept(plan, p.earlier), {"gathered units": p.unit.gathered, "all-gather buffers": _flat(plan, before)})
+        yield plus(left, _kept(plan, p.earlier + p.unit), {"gathered units": p.unit.gathered, "all-gather buffers": _flat(plan, p.unit)})
+    here = plus(left, _kept(plan, p.earlier), {"gathered units": p.unit.gathered, "all-gather buffers": _flat(plan, before)})
     yield {**here, "cast shards": _cast(plan, before)}
     yield {**here, "unit gradients": _gradients(plan, p.unit)}
 
@@ -271,10 +159,10 @@ def reduce_moments(plan: Plan) -> Iterator[Moment]:
             around["gathered root unit"] = laid.root.gathered
             around["root gradients"] = _gradients(plan, laid.early)
         done = p.later + laid.root if late else p.later
-        yield from _reduction(plan, p.unit, done, _plus(around, _kept(plan, p.earlier)))
+        yield from _reduction(plan, p.unit, done, plus(around, _kept(plan, p.earlier)))
     waiting = {"gathered units": tail.gathered, "unit gradients": _gradients(plan, tail)}
     for moment in _reduction(plan, laid.root, laid.others + tail * -1, {}, "root gradients"):
-        yield _plus(moment, waiting)
+        yield plus(moment, waiting)
 
 
 def _reduction(plan: Plan, unit: Sizes, done: Sizes, around: Moment, name: str = "unit gradients") -> Iterator[Moment]:
@@ -282,17 +170,17 @@ def _reduction(plan: Plan, unit: Sizes, done: Sizes, around: Moment, name: str =
     laid = lay_out(plan)
     if not unit.reduce_in:
         return
-    around = _plus(around, {"reduce-scatter input": unit.reduce_in, "all-reduce inputs": _held_back(plan, done)})
+    around = plus(around, {"reduce-scatter input": unit.reduce_in, "all-reduce inputs": _held_back(plan, done)})
     gradients = _gradients(plan, unit) if plan.accumulates != "whole" else 0
-    yield _plus(around, {name: gradients}, _accumulated(plan, laid.all, laid.all + done * -1, done))
+    yield plus(around, {name: gradients}, _accumulated(plan, laid.all, laid.all + done * -1, done))
     last = unit.last_held if plan.accumulates == "whole" else unit.last  # a loop variable of foreach_reduce holds it
-    after = _plus(_accumulated(plan, laid.all, laid.all + done * -1 + unit * -1, done), {name: last})
+    after = plus(_accumulated(plan, laid.all, laid.all + done * -1 + unit * -1, done), {name: last})
     becomes_gradient = unit.reduce_out == unit.shard_gradients and plan.accumulates != "sharded" and not plan.offload
     if becomes_gradient:
-        yield _plus(around, after, {"sharded gradients": unit.shard_gradients})
+        yield plus(around, after, {"sharded gradients": unit.shard_gradients})
     else:
         cast = unit.shard_gradients if unit.reduce_out != unit.shard_gradients else 0
-        yield _plus(around, after, {"reduce-scatter output": unit.reduce_out, "sharded gradients": cast})
+        yield plus(around, after, {"reduce-scatter output": unit.reduce_out, "sharded gradients": cast})
 
 
 def step_moment(plan: Plan) -> Moment:
@@ -320,9 +208,9 @@ def _cast(plan: Plan, unit: Sizes) -> int:
 
 
 def _gradients(plan: Plan, unit: Sizes) -> int:
-    """Whole gradients; where they are held in the compute dtype anyway, autograd adds to them in place."""
+    """Whole gradients; where they are held in the compute dtype anyway, autograd adds to them one by one."""
     in_place = plan.accumulates == "whole" and plan.dtypes.reduce == plan.dtypes.compute
-    return 0 if in_place else unit.gradients
+    return unit.largest if in_place else unit.gradients
 
 
 def _kept(plan: Plan, units: Sizes) -> Moment:
@@ -354,15 +242,6 @@ def _tail(plan: Plan, laid: Laid) -> Sizes:
     return NOTHING
 
 
-def _plus(*moments: Moment) -> dict[str, int]:
-    """Amounts of the same name add up."""
-    total: dict[str, int] = {}
-    for moment in moments:
-        for name, size in moment.items():
-            total[name] = total.get(name, 0) + size
-    return total
-
-
 # -- terms -----------------------------------------------------------------------------------------------------------
 
 
@@ -371,7 +250,7 @@ def moments(plan: Plan) -> dict[str, list[Moment]]:
     held = _accumulated(plan, lay_out(plan).all, lay_out(plan).all, NOTHING)
     return {
         "load": list(load_moments(plan)),
-        "forward": [_plus(held, m) for m in forward_moments(plan)],
+        "forward": [plus(held, m) for m in forward_moments(plan)],
         "backward": list(backward_moments(plan)),
         "reduce": list(reduce_moments(plan)),
         "step": [step_moment(plan)],
@@ -390,7 +269,7 @@ def _hold(plan: Plan) -> dict[str, tuple[Term, ...]]:
     }
     at_load = {name: base[name] for name in ("quantisation statistics", "model buffers")}
     terms = {
-        name: as_terms(_plus(at_load if name == "load" else base, largest(candidates)), AMOUNTS)
+        name: as_terms(plus(at_load if name == "load" else base, largest(candidates)), AMOUNTS)
         for name, candidates in moments(plan).items()
     }
     return {name: (*found, *_host(plan, name)) for name, found in terms.items()}

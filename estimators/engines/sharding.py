@@ -85,8 +85,9 @@ class Sizes:
     pinned: int = 0
     pinned_gradients: int = 0
     whole: int = 0  # as loaded, before it is sharded
-    last: int = 0  # gradients of the last trainable tensor
+    last: int = 0  # gradients of the last trainable tensor of a unit
     last_held: int = 0
+    largest: int = 0  # gradients of the largest tensor of a unit
 
     def __add__(self, other: Sizes) -> Sizes:
         return Sizes(*(getattr(self, n) + getattr(other, n) for n in _SIZE_NAMES))
@@ -207,6 +208,15 @@ Moment = Mapping[str, int]  # name of an amount -> bytes
 def largest(moments: Iterable[Moment]) -> Moment:
     """The moment with the largest sum; the first of equals."""
     return max(moments, key=lambda m: sum(m.values()), default={})
+
+
+def plus(*moments: Moment) -> dict[str, int]:
+    """Amounts of the same name add up."""
+    total: dict[str, int] = {}
+    for moment in moments:
+        for name, size in moment.items():
+            total[name] = total.get(name, 0) + size
+    return total
 
 
 def as_terms(moment: Moment, amounts: Mapping[str, Amount], place: str = "gpu") -> tuple[Term, ...]:

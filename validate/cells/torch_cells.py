@@ -73,14 +73,15 @@ def run(cell: Cell) -> Outcome:
 
     module_spec = _spec(cell)
     settled = run_of(cell, module_spec)
-    embedding = (cell.config["vocab_size"], cell.config["hidden_size"])
+    shapes = {p.shape for _, p in module_spec.named_parameters() if p.trainable}
     computed = {"fp32": "float32", "bf16": "bfloat16"}[
         settled.settings.param_dtype if settled.settings.autocast else settled.settings.compute_dtype
     ]
 
     def label(block: Any) -> str:
-        """Gradients of the largest weight that are never anybody's ``.grad``: parts of a sum, or copied at once."""
-        is_gradient = block.shape == embedding and block.dtype == computed and "torch_cells.py:_train" in block.site
+        """Gradients that are never anybody's ``.grad``: parts of a sum, or copied at once. No activation has 8 rows."""
+        shape = tuple(size for size in block.shape if size != 1)
+        is_gradient = shape in shapes and block.dtype == computed and "torch_cells.py:_train" in block.site
         return "gradients" if is_gradient else ""
 
     with Census(label) as census:

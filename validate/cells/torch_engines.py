@@ -153,10 +153,52 @@ def _units(model: Any, run: Run) -> list[Any]:
 # -- FSDP1 -----------------------------------------------------------------------------------------------------------
 
 
+FSDP1_SITES = {
+    "_flat_param.py:init_flat_param_attributes": "params",
+    "_flat_param.py:flatten_tensors": "params",
+    "_flat_param.py:_get_shard": "params",
+    "_runtime_utils.py:_get_reduce_scatter_tensors": "buffers",  # becomes a gradient when nothing is cast
+    "_runtime_utils.py:_post_backward_hook": "buffers",
+    "_runtime_utils.py:_cast_grad_to_param_dtype": "gradients",
+}
+
+
 def _fsdp1(model: Any, run: Run, census: Any) -> TorchEngine:
-    raise NotImplementedError
+    import torch
+    from torch.distributed import fsdp
+    from torch.distributed.fsdp import _runtime_utils
 
+    settings, knobs = run.settings, run.settings.knobs
+    sharding = {
+        "full-shard": fsdp.ShardingStrategy.FULL_SHARD,
+        "shard-grad-op": fsdp.ShardingStrategy.SHARD_GRAD_OP,
+        "hybrid-shard": fsdp.ShardingStrategy.HYBRID_SHARD,
+        "no-shard": fsdp.ShardingStrategy.NO_SHARD,
+    }[run.strategy.sharding]
+    prefetch = {"pre": fsdp.BackwardPrefetch.BACKWARD_PRE, "post": fsdp.BackwardPrefetch.BACKWARD_POST}
+    units = {id(m) for m in _units(model, run)}
+    census.label_sites(FSDP1_SITES)
+    made = fsdp.FullyShardedDataParallel(
+        model,
+        sharding_strategy=sharding,
+        auto_wrap_policy=fsdp.wrap.CustomPolicy(lambda module: id(module) in units),
+        mixed_precision=fsdp.MixedPrecision(dtype(settings.compute_dtype), dtype(settings.reduce_dtype)),
+        backward_prefetch=prefetch.get(str(knobs["backward_prefetch"])),
+        forward_prefetch=bool(knobs["forward_prefetch"]),
+        limit_all_gathers=bool(knobs["limit_all_gathers"]),
+        use_orig_params=bool(knobs["use_orig_params"]),
+        device_id=torch.device("cpu"),
+        device_mesh=_mesh(run) if run.strategy.sharding == "hybrid-shard" else None,
+    )
 
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
+    def micro_step(last: bool) -> AbstractContextManager[Any]:
+        return nullcontext() if last or knobs["sync_each_batch"] else made.no_sync()
+
+    def flat_gradients(state: Any, handle: Any, *_: Any) -> list[Any]:
+        return [handle.flat_param.grad]
+
+    undo = [
+        census.own_before(_runtime_utils, "_post_backward_reshard", "gradients", flat_gradients),
+        census.mark_calls(_runtime_utils, "_post_backward_hook", "reduce"),
+    ]
+    return TorchEngine(made, lambda: list(made.parameters()), micro_step, undo=undo, reduces_in_calls=True)

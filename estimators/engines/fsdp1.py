@@ -1,0 +1,217 @@
+"""FSDP1 (``FullyShardedDataParallel``): each unit is one flat parameter, cut evenly.
+
+One optimizer step, as torch 2.13 runs it (torch/distributed/fsdp/_runtime_utils.py, _flat_param.py):
+
+    load      a unit's tensors are copied into a flat one, of which each rank keeps its part
+    forward   shards are cast to the compute dtype, gathered, and the cast is freed; a block is freed before the next
+              is gathered; the root stays until its gradients are reduced (``_post_forward_reshard``)
+    backward  before a block's backward the block in front of it is gathered as well (``backward_prefetch``); its
+              tensors' gradients are joined into one flat gradient when the last of them is there
+    reduce    the flat gradient is cast to the reduce dtype, padded if it must be, and reduce-scattered; all of them
+              live until the call ends (``_post_backward_hook``); the root's turn comes last
+    step      shards, their gradients, and states of the shards
+
+Tensors are freed in this order on every device. On CUDA the allocator may not reuse them until the streams that used
+them are done (``record_stream``): that is its reserve, not allocated bytes, and ``limit_all_gathers`` bounds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from estimators.engines import sharding
+from estimators.engines.fsdp1_units import Laid, Plan, lay_out, plan_of
+from estimators.engines.sharding import NOTHING, Amount, Moment, Position, Sizes, as_terms, largest, plus
+from estimators.result import Term
+from estimators.run import Run
+
+AMOUNTS = {
+    "parameter shards": Amount("params", "flat parameters / shards, rounded up, in the stored dtype"),
+    "model buffers": Amount("buffers", "registered buffers, whole on every rank"),
+    "quantisation statistics": Amount("params", "absmax and code books beside 4-bit weights: not sharded"),
+    "model before sharding": Amount("params", "tensors not yet flattened, in the stored dtype"),
+    "flat parameter": Amount("params", "one unit joined into a flat tensor, before it is cut"),
+    "gathered root unit": Amount("params", "the root's flat parameter, padded, in the compute dtype"),
+    "gathered units": Amount("params", "flat parameters gathered at this moment, padded, in the compute dtype"),
+    "cast shards": Amount("params", "shards of the unit to be gathered, in the compute dtype"),
+    "accumulated gradients": Amount("gradients", "flat gradients held over micro-steps, in the compute dtype"),
+    "root gradients": Amount("gradients", "gradients of head and final norm, until the root's are joined"),
+    "unit gradients": Amount("gradients", "gradients of one unit, tensor by tensor, in the compute dtype"),
+    "flat gradient": Amount("gradients", "the same joined into one flat tensor"),
+    "gradient to reduce": Amount("buffers", "the flat gradient in the reduce dtype, padded"),
+    "reduced gradient": Amount("buffers", "reduce-scatter output, until it is cast or added"),
+    "sharded gradients": Amount("gradients", "reduced gradients of the shards, in the stored dtype"),
+    "optimizer states": Amount("optimizer", "states of each trainable slice of a rank"),
+    "parameters gathered to save": Amount("params", "the largest unit, whole, in the stored dtype"),
+}
+HOST_AMOUNTS = {
+    "parameter shards": Amount("params", "shards of the node's ranks; pinned blocks round up to powers of two"),
+    "sharded gradients": Amount("gradients", "allocated before the first step, pinned as the shards are"),
+    "optimizer states": Amount("optimizer", "states of the node's ranks, stepped on the CPU"),
+    "step counters": Amount("optimizer", "optimizer states that always lie in host RAM"),
+    "gathered checkpoint": Amount("params", "the whole model in the stored dtype, on rank 0"),
+}
+
+
+def hold(run: Run) -> dict[str, tuple[Term, ...]]:
+    """Terms at each instant, for the rank that needs most."""
+    return dict(_hold(plan_of(run)))
+
+
+# -- the step, in order ----------------------------------------------------------------------------------------------
+
+
+def load_moments(plan: Plan) -> Iterator[Moment]:
+    """Inner units first, the root last (wrap.py, _recursive_wrap; _flat_param.py, flatten_tensors and shard)."""
+    laid = lay_out(plan)
+
+    def moment(done: int, waiting: int, unit: Sizes) -> Moment:
+        cut = unit.shard if plan.sharded else 0
+        return {
+            "parameter shards": (0 if plan.offload else done) + cut,
+            "flat parameter": unit.staged,
+            "model before sharding": unit.whole + (0 if plan.host_apart else waiting),
+        }
+
+    for p in laid.positions:
+        yield moment(p.earlier.shard, p.later.whole + laid.root.whole, p.unit)
+    yield moment(laid.others.shard, 0, laid.root)
+
+
+def forward_moments(plan: Plan) -> Iterator[Moment]:
+    """The root, then unit after unit; a unit is freed before the next is gathered, unless that was prefetched."""
+    laid, root = lay_out(plan), lay_out(plan).root
+    held = _gradients_held(plan, laid.all, NOTHING)
+    yield {**held, "gathered root unit": root.gathered, "cast shards": root.cast}
+    for p in laid.positions:
+        ahead = p.following if plan.forward_prefetch and p.following else NOTHING
+        kept = NOTHING if plan.reshard or not plan.sharded else p.earlier
+        yield {
+            **held,
+            "gathered root unit": root.gathered,
+            "gathered units": kept.gathered + p.unit.gathered + ahead.gathered,
+            "cast shards": ahead.cast if plan.forward_prefetch and p.previous else max(p.unit.cast, ahead.cast),
+        }
+
+
+def backward_moments(plan: Plan) -> Iterator[Moment]:
+    """Unit after unit from the last; the root's gradients are joined at the very end."""
+    laid, root = lay_out(plan), lay_out(plan).root
+    for p in reversed(laid.positions):
+        yield from _unit_backward(plan, laid, p)
+    around = {"gathered root unit": root.gathered, **_gradients_held(plan, root, laid.others)}
+    yield {**around, "root gradients": root.gradients + 2 * laid.tied}  # tied parts are added out of place
+    yield {**around, "root gradients": root.gradients, "flat gradient": root.held}
+
+
+def _unit_backward(plan: Plan, laid: Laid, p: Position) -> Iterator[Moment]:
+    """Prefetch of the unit in front; gradients of this one, and their flat copy."""
+    before = _prefetched(plan, p, "pre")
+    left = {
+        "gathered root unit": laid.root.gathered,
+        "gathered units": _kept(plan, p.earlier).gathered + p.unit.gathered + before.gathered,
+        "root gradients": laid.early,
+        **_gradients_held(plan, laid.all + p.later * -1, p.later),
+    }
+    yield {**left, "cast shards": before.cast if before is not NOTHING else p.unit.cast if plan.reshard else 0}
+    yield {**left, "unit gradients": p.unit.gradients, "flat gradient": p.unit.held}
+
+
+def reduce_moments(plan: Plan) -> Iterator[Moment]:
+    """Unit after unit from the last, the root at the end."""
+    laid = lay_out(plan)
+    for p in reversed(laid.positions):
+        before = _prefetched(plan, p, "pre", "post")
+        around = {
+            "gathered root unit": laid.root.gathered,
+            "gathered units": _kept(plan, p.earlier).gathered + before.gathered,
+            "root gradients": laid.early,
+        }
+        if plan.backward_prefetch == "post":
+            held = _gradients_held(plan, laid.all + p.later * -1 + p.unit * -1, p.later)
+            yield {**around, **plus(held, {"flat gradient": p.unit.held, "cast shards": before.cast})}
+        yield plus(around, _reduction(plan, laid, p.unit, p.later))
+    yield _reduction(plan, laid, laid.root, laid.others)
+
+
+def _reduction(plan: Plan, laid: Laid, unit: Sizes, done: Sizes) -> Moment:
+    """The flat gradient, its cast or padded copy, and the output, all until the call ends."""
+    held = _gradients_held(plan, laid.all + done * -1 + unit * -1, done)
+    becomes_gradient = plan.accumulates != "sharded" and unit.reduce_out == unit.shard_gradients
+    output = {"sharded gradients": unit.reduce_out} if becomes_gradient else {"reduced gradient": unit.reduce_out}
+    if not becomes_gradient and unit.reduce_out != unit.shard_gradients and plan.sharded:
+        output["sharded gradients"] = unit.shard_gradients
+    return plus(held, {"flat gradient": unit.held, "gradient to reduce": unit.reduce_in}, output)
+
+
+# -- what stays around a moment --------------------------------------------------------------------------------------
+
+
+def _prefetched(plan: Plan, p: Position, *when: str) -> Sizes:
+    """The unit in front, where it is gathered ahead at this point."""
+    prefetches = (plan.reshard or not plan.sharded) and plan.backward_prefetch in when
+    return p.previous if prefetches and p.previous is not None else NOTHING
+
+
+def _kept(plan: Plan, units: Sizes) -> Sizes:
+    """Units that stay gathered between forward and backward (SHARD_GRAD_OP)."""
+    return units if plan.sharded and not plan.reshard else NOTHING
+
+
+def _gradients_held(plan: Plan, waiting: Sizes, done: Sizes) -> dict[str, int]:
+    """Gradients for the optimizer: of the units that are done, and what earlier micro-steps left."""
+    if plan.accumulates == "sharded":
+        return {"sharded gradients": lay_out(plan).all.shard_gradients}
+    whole = {"accumulated gradients": waiting.held} if plan.accumulates == "whole" else {}
+    return {**whole, "sharded gradients": done.shard_gradients}
+
+
+# -- terms -----------------------------------------------------------------------------------------------------------
+
+
+def moments(plan: Plan) -> dict[str, list[Moment]]:
+    """Every moment that can be the largest of its instant, without what is always there."""
+    laid = lay_out(plan)
+    unit = max([p.unit.staged for p in laid.positions] + [laid.root.staged])
+    return {
+        "load": list(load_moments(plan)),
+        "forward": list(forward_moments(plan)),
+        "backward": list(backward_moments(plan)),
+        "reduce": list(reduce_moments(plan)),
+        "step": [{"sharded gradients": 0 if plan.offload else laid.all.shard_gradients}],
+        "save": [{"parameters gathered to save": unit if plan.sharded else 0}],
+    }
+
+
+@lru_cache(maxsize=1024)
+def _hold(plan: Plan) -> dict[str, tuple[Term, ...]]:
+    laid, on_device = lay_out(plan), 0 if plan.offload else 1
+    at_load = {
+        "quantisation statistics": sum(sharding.per_part(part, lambda p: p.side_bytes) for part in plan.model.parts),
+        "model buffers": sharding.model_buffers(plan.model),
+    }
+    base = {
+        "parameter shards": laid.all.shard * on_device,
+        **at_load,
+        "optimizer states": (laid.states + sharding.tables_bytes(plan.dtypes.optimizer)) * on_device,
+    }
+    return {
+        name: (*as_terms(plus(at_load if name == "load" else base, largest(found)), AMOUNTS), *_host(plan, name))
+        for name, found in moments(plan).items()
+    }
+
+
+def _host(plan: Plan, instant: str) -> tuple[Term, ...]:
+    """Host RAM of the node: every rank offloads its own shards and has room for their gradients from the start."""
+    laid, ranks = lay_out(plan), plan.node_ranks
+    held: dict[str, int] = {}
+    if plan.offload:
+        held["parameter shards"] = (laid.all.pinned if plan.pinned else laid.all.shard) * ranks
+        held["sharded gradients"] = (laid.all.pinned_gradients if plan.pinned else laid.all.shard_gradients) * ranks
+        held["optimizer states"] = laid.states * ranks if instant != "load" else 0
+    if instant != "load":
+        held["step counters"] = laid.host_states * ranks
+    if instant == "save":
+        held["gathered checkpoint"] = laid.all.whole
+    return as_terms(held, HOST_AMOUNTS, "host")

@@ -1,0 +1,198 @@
+"""FSDP1's flat parameters: one tensor a unit, cut evenly, and what decides their bytes.
+
+Sources: torch/distributed/fsdp/_flat_param.py (``_init_flat_param_and_metadata``, ``_get_shard``,
+``init_flat_param_attributes``), _init_utils.py.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from estimators.devices import DEVICES
+from estimators.engines import sharding
+from estimators.engines.sharding import NOTHING, Dtypes, Position, Sizes, Unit
+from estimators.model.spec import ModelSpec, Parameter
+from estimators.run import Run
+from estimators.units import ceil_div, power_of_two, round_up
+from estimators.workload import DTYPE_BYTES
+
+ALIGNED_BYTES = 16  # _flat_param.py: _get_aligned_numel; only with use_orig_params
+MANY_RANKS = 64  # beyond so many, ranks with the most real elements are looked for at the ends and in the middle
+
+
+class Plan(NamedTuple):
+    """What decides the bytes, as a key: equal plans hold equal memory."""
+
+    model: ModelSpec
+    dtypes: Dtypes
+    shards: int  # 1: no-shard, every unit whole
+    wrap: str
+    sharded: bool
+    reshard: bool
+    forward_prefetch: bool
+    backward_prefetch: str
+    original: bool  # use_orig_params
+    accumulates: str  # "", "whole" (no_sync) or "sharded"
+    offload: bool
+    pinned: bool
+    node_ranks: int
+    host_apart: bool
+
+
+def plan_of(run: Run) -> Plan:
+    knobs, device, sharding_name = run.settings.knobs, DEVICES[run.settings.device], run.strategy.sharding
+    whole = "sharded" if knobs["sync_each_batch"] else "whole"
+    offload = run.strategy.params is not None and device.separate_host  # on a CPU nothing moves
+    return Plan(
+        run.model, Dtypes.of(run), run.shards, str(knobs["wrap"]), sharding_name != "no-shard",
+        sharding_name in ("full-shard", "hybrid-shard"), bool(knobs.get("forward_prefetch")),
+        str(knobs.get("backward_prefetch", "pre")), bool(knobs["use_orig_params"]),
+        whole if run.workload.grad_accum > 1 else "", offload, offload and device.pins_host,
+        run.cluster.gpus_per_node, device.separate_host,
+    )  # fmt: skip
+
+
+class Flat(NamedTuple):
+    """The layout of one flat parameter, in elements."""
+
+    real: tuple[tuple[Parameter, int], ...]  # each tensor and where it begins
+    numel: int  # with alignment, and with padding to the shards where original parameters are kept
+    shard: int
+
+
+@lru_cache(maxsize=4096)
+def lay_flat(parameters: tuple[Parameter, ...], shards: int, aligned: int) -> Flat:
+    """Tensors one after the other; ``aligned`` elements is the unit of addresses (0: not aligned)."""
+    begins, at = [], 0
+    for parameter in parameters:
+        at = round_up(at, aligned) if aligned else at
+        begins.append((parameter, at))
+        at += parameter.numel
+    if aligned:
+        at = round_up(at, shards)
+    return Flat(tuple(begins), at, ceil_div(at, shards))
+
+
+def flats_of(unit: Unit, plan: Plan) -> tuple[Flat, ...]:
+    """One flat parameter a unit; where some tensors are frozen, trainable ones are units of their own.
+
+    (peft's ``fsdp_auto_wrap_policy``: a flat parameter has one dtype and, with it, one gradient.)
+    """
+    aligned = ALIGNED_BYTES // DTYPE_BYTES[plan.dtypes.compute] if plan.original else 0
+    groups = [unit.parameters]
+    if len({p.trainable for p in unit.parameters}) > 1:
+        groups = [tuple(p for p in unit.parameters if not p.trainable)]
+        groups += [(p,) for p in unit.parameters if p.trainable]
+    return tuple(lay_flat(group, plan.shards, aligned) for group in groups if group)
+
+
+def unit_sizes(unit: Unit, plan: Plan) -> Sizes:
+    total = NOTHING
+    for flat in flats_of(unit, plan):
+        total = total + flat_sizes(flat, plan)
+    return total
+
+
+def flat_sizes(flat: Flat, plan: Plan) -> Sizes:
+    """Bytes of one flat parameter; ``states`` are counted by rank (``rank_states``).
+
+    ``staged`` is the flat tensor before it is cut, ``held`` the flat gradient, ``reduce_in`` what is made of it to be
+    reduced: a cast where dtypes differ, a padded copy where elements do not divide. Without shards the low-precision
+    copy of a unit stands in the place of the gathered one.
+    """
+    dtypes, first = plan.dtypes, flat.real[0][0]
+    stored, compute, reduce = (DTYPE_BYTES[d] for d in (dtypes.stored(first), dtypes.compute, dtypes.reduce))
+    casts, trains = dtypes.stored(first) != dtypes.compute, int(first.trainable)
+    whole = flat.shard * plan.shards
+    shard_gradients = trains * flat.shard * stored
+    if plan.sharded:
+        gathered = whole * compute
+        cast_gradient = flat.numel * reduce if dtypes.reduce != dtypes.compute else 0
+        padded_gradient = whole * reduce if whole != flat.numel else 0
+        reduce_in, reduce_out = trains * (cast_gradient + padded_gradient), trains * flat.shard * reduce
+    else:
+        gathered = flat.numel * compute if casts else 0
+        reduce_in, reduce_out = 0, shard_gradients if dtypes.stored(first) != dtypes.compute else 0
+    return Sizes(
+        whole=sum(p.numel for p, _ in flat.real) * stored,
+        staged=flat.numel * stored,
+        shard=flat.shard * stored,
+        cast=flat.shard * compute if plan.sharded and (casts or plan.offload) else 0,
+        gathered=gathered,
+        gradients=trains * sum(p.numel for p, _ in flat.real) * compute,
+        held=trains * flat.numel * compute,
+        reduce_in=reduce_in,
+        reduce_out=reduce_out,
+        shard_gradients=shard_gradients,
+        pinned=power_of_two(flat.shard * stored),
+        pinned_gradients=trains * power_of_two(flat.shard * stored),
+    )
+
+
+class Laid(NamedTuple):
+    """A plan's units with their sizes."""
+
+    root: Sizes
+    early: int  # gradients of the root that exist before those of any block: head, final norm
+    tied: int
+    positions: tuple[Position, ...]
+    others: Sizes
+    all: Sizes
+    states: int
+    host_states: int
+
+
+@lru_cache(maxsize=1024)
+def lay_out(plan: Plan) -> Laid:
+    root, others = sharding.units(plan.model, plan.wrap)
+    early, _ = sharding.root_ends(plan.model, plan.wrap)
+    compute, tied_names = DTYPE_BYTES[plan.dtypes.compute], set(plan.model.tied.values())
+    sizes = tuple((unit_sizes(u, plan), u.count, u.is_input) for u in others)
+    total = NOTHING
+    for size, count, _ in sizes:
+        total = total + size * count
+    root_size = unit_sizes(root, plan)
+    beside, elsewhere = rank_states(plan)
+    return Laid(
+        root_size,
+        sum(p.numel for p in early if p.trainable) * compute,
+        sum(p.numel for p in root.parameters if p.trainable and p.name in tied_names) * compute,
+        tuple(sharding.positions(sizes)),
+        total,
+        total + root_size,
+        beside,
+        elsewhere,
+    )
+
+
+def rank_states(plan: Plan) -> tuple[int, int]:
+    """Optimizer states of the rank that has most: beside the shards, and in host RAM.
+
+    With original parameters the optimizer sees a rank's slice of each, without padding, and none of a tensor that lies
+    elsewhere; without them it sees the flat shard.
+    """
+    ranks = range(plan.shards)
+    if plan.shards > MANY_RANKS:
+        ranks = sorted({0, 1, plan.shards // 2, plan.shards - 2, plan.shards - 1})  # type: ignore[assignment]
+    return max((_states_on(plan, rank) for rank in ranks), key=lambda s: s[0])
+
+
+def _states_on(plan: Plan, rank: int) -> tuple[int, int]:
+    beside = elsewhere = 0
+    root, others = sharding.units(plan.model, plan.wrap)
+    for unit in (root, *others):
+        for flat in flats_of(unit, plan):
+            for parameter, numel in _slices(flat, rank, plan.original):
+                b, e = sharding.state_bytes(parameter, numel, plan.dtypes, plan.model.head)
+                beside, elsewhere = beside + b * unit.count, elsewhere + e * unit.count
+    return beside, elsewhere
+
+
+def _slices(flat: Flat, rank: int, original: bool) -> list[tuple[Parameter, int]]:
+    """Elements of each tensor that lie in a rank's shard."""
+    if not original:
+        return [(flat.real[0][0], flat.shard)]
+    low, high = rank * flat.shard, (rank + 1) * flat.shard
+    cut = [(p, min(high, begin + p.numel) - max(low, begin)) for p, begin in flat.real]
+    return [(p, numel) for p, numel in cut if numel > 0]

@@ -1,0 +1,124 @@
+"""FSDP2's units and their bytes, and what of a run decides them.
+
+Sources: torch/distributed/fsdp/_fully_shard/_fsdp_param.py (``_init_sharded_param``, ``init_dtype_attrs``),
+_fsdp_collectives.py (``_get_param_all_gather_inputs``, ``foreach_reduce``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+from estimators.devices import DEVICES
+from estimators.engines import sharding
+from estimators.engines.sharding import NOTHING, Dtypes, Position, Sizes, Unit
+from estimators.model.spec import ModelSpec, Parameter
+from estimators.run import Run
+from estimators.units import ceil_div, power_of_two
+from estimators.workload import DTYPE_BYTES
+
+
+class Plan(NamedTuple):
+    """What decides the bytes, as a key: equal plans hold equal memory."""
+
+    model: ModelSpec
+    dtypes: Dtypes
+    shards: int
+    replicas: int
+    wrap: str
+    reshard: bool | int
+    forward_prefetch: int
+    backward_prefetch: bool
+    accumulates: str  # "", "whole" (no reduction between micro-steps) or "sharded"
+    input_has_gradient: bool
+    offload: bool
+    pinned: bool
+    node_ranks: int
+    host_apart: bool  # offloaded tensors lie in another memory, and the model is built there
+
+
+def plan_of(run: Run) -> Plan:
+    knobs, device = run.settings.knobs, DEVICES[run.settings.device]
+    accumulates = "" if run.workload.grad_accum == 1 else "sharded" if knobs["sync_each_batch"] else "whole"
+    offload = run.strategy.params is not None and device.separate_host  # on a CPU nothing moves
+    reshard = knobs.get("reshard_after_forward", True) if run.strategy.sharding != "shard-grad-op" else False
+    assert isinstance(reshard, bool | int)
+    return Plan(
+        run.model, Dtypes.of(run), run.shards, run.ranks // run.shards, str(knobs["wrap"]),
+        reshard, int(knobs.get("forward_prefetch", 0)), knobs.get("backward_prefetch", "pre") == "pre",
+        accumulates, sharding.input_has_gradient(run), offload,
+        offload and bool(knobs["pin_memory"]) and device.pins_host, run.cluster.gpus_per_node,
+        device.separate_host,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=8192)
+def unit_sizes(unit: Unit, shards: int, dtypes: Dtypes, head: str) -> Sizes:
+    """Bytes of one unit, tensor by tensor."""
+    total = NOTHING
+    for parameter in unit.parameters:
+        one = parameter_sizes(parameter, shards, dtypes, head)
+        total = total + one
+        if one.gradients:
+            largest = max(total.largest, one.gradients)
+            total = replace(total, last=one.gradients, last_held=one.held, largest=largest)
+    return total
+
+
+def parameter_sizes(parameter: Parameter, shards: int, dtypes: Dtypes, head: str = "") -> Sizes:
+    """Bytes of one tensor. Rows are dealt in chunks of ceil(rows / shards); every rank pads to a whole chunk.
+
+    A quantised tensor is a column of 16-bit storage elements and travels as it is stored.
+    """
+    stored, compute, reduce = (DTYPE_BYTES[d] for d in (dtypes.stored(parameter), dtypes.compute, dtypes.reduce))
+    shape, casts = parameter.shape, dtypes.stored(parameter) != dtypes.compute
+    if parameter.stored_bytes is not None:
+        shape, stored, compute, casts = (ceil_div(parameter.stored_bytes, 2), 1), 2, 2, False
+    local_shape = (ceil_div(shape[0] if shape else 1, shards), *shape[1:])
+    local, trains = prod(local_shape), int(parameter.trainable)
+    beside, elsewhere = sharding.state_bytes(parameter, local_shape, dtypes, head)
+    return Sizes(
+        whole=prod(shape) * stored,
+        shard=local * stored,
+        staged=local * compute,
+        cast=local * compute * casts if shards > 1 else 0,
+        gathered=local * shards * compute,
+        gradients=trains * parameter.numel * compute,
+        held=trains * parameter.numel * reduce,
+        reduce_in=trains * local * shards * reduce,
+        reduce_out=trains * local * reduce,
+        shard_gradients=trains * local * stored,
+        states=beside,
+        host_states=elsewhere,
+        pinned=power_of_two(local * stored),
+        pinned_gradients=trains * power_of_two(local * stored),
+    )
+
+
+class Laid(NamedTuple):
+    """A plan's units with their sizes."""
+
+    root: Sizes
+    early: Sizes  # the part of the root whose gradients exist before those of any block: head, final norm
+    tied: int  # bytes of the gradient of a tied embedding
+    positions: tuple[Position, ...]
+    others: Sizes  # all units but the root
+    all: Sizes
+
+
+@lru_cache(maxsize=1024)
+def lay_out(plan: Plan) -> Laid:
+    def sized(unit: Unit) -> Sizes:
+        return unit_sizes(unit, plan.shards, plan.dtypes, plan.model.head)
+
+    root, others = sharding.units(plan.model, plan.wrap)
+    early, _ = sharding.root_ends(plan.model, plan.wrap)
+    runs = tuple((sized(u), u.count, u.is_input) for u in others)
+    total = NOTHING
+    for size, count, _ in runs:
+        total = total + size * count
+    names = set(plan.model.tied.values())
+    tied = sized(Unit("tied", tuple(p for p in root.parameters if p.name in names))).gradients
+    return Laid(sized(root), sized(Unit("early", early)), tied, tuple(sharding.positions(runs)), total, sized(root) + total)
