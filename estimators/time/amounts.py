@@ -1,0 +1,66 @@
+"""Everything of a run that takes time, as amounts without rates: what ``estimators.time.phases`` divides by rates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from estimators.run import Run
+from estimators.time.constants import LOGIT_BYTES
+from estimators.time.flops import Flops, micro_flops
+from estimators.time.network import Three
+from estimators.time.offload import Offload, offload
+from estimators.time.optimizer_step import is_fused, step_bytes
+from estimators.time.shapes import token_work
+from estimators.time.traffic import Traffic, traffic
+from estimators.time.volumes import Message, messages
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """FLOPs, bytes and messages of a step on one GPU."""
+
+    micro_steps: int
+    tokens: int  # per step
+    flops: Flops  # per micro-step
+    expert_share: float  # of products, by routed experts
+    traffic: Traffic
+    logit_bytes: Three
+    compiled: bool
+    gptq: bool
+    kernels: int  # launches of a forward pass, in products
+    fetches: int  # modules that ZeRO-3 fetches one by one in a pass
+    messages: tuple[Message, ...]
+    optimizer_bytes: float
+    fused: bool
+    offload: Offload
+    model_flops: float
+    hardware_flops: float
+    communicates: bool
+    notes: tuple[str, ...]
+
+
+def amounts(run: Run) -> Amounts:
+    """The amounts of a run."""
+    load, work = run.workload, token_work(run.model)
+    flops, k = micro_flops(run), load.grad_accum
+    sent = messages(run)
+    return Amounts(
+        k, k * load.micro_batch * load.seq_len, flops, work.expert_products / work.products if work.products else 0.0,
+        traffic(run), logit_bytes(load.loss, load.loss_kernel), load.compile, load.quant == "gptq4", work.calls,
+        work.calls if run.strategy.base == "zero3" else 0, sent, step_bytes(run),
+        is_fused(run), offload(run), k * flops.model, k * flops.hardware, bool(sent), _notes(run, work.notes),
+    )  # fmt: skip
+
+
+def _notes(run: Run, found: tuple[str, ...]) -> tuple[str, ...]:
+    if run.settings.optimizer == "muon":
+        return (*found, "muon's orthogonalisation is not timed")
+    return found
+
+
+@lru_cache(maxsize=64)
+def logit_bytes(loss: str, kernel: str | None) -> Three:
+    """T.6: bytes moved per logit: fast, expected, slow."""
+    kind = LOGIT_BYTES[kernel or loss]
+    return kind.low, kind.value, kind.high
