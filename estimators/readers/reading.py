@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from estimators.errors import IllegalCombination, NotModelled
+from estimators.errors import IllegalCombination, NotModelled, closest
 from estimators.strategy import Strategy, check_legal
 
 AUTO = "auto"
@@ -38,9 +38,18 @@ class Ignored:
     where: str
     value: Any
     why: str
-    known: bool = True
-    suggestions: tuple[str, ...] = ()
     line: int | None = None
+    known: bool = True
+    names: frozenset[str] = field(default=frozenset(), repr=False)  # what an unknown key may have meant
+
+    @property
+    def suggestions(self) -> tuple[str, ...]:
+        """Known names close to an unknown key, best first; looked for only when asked, for that takes milliseconds."""
+        return tuple(closest(self.where.rpartition(" ")[2].rpartition(".")[2], self.names))
+
+    def __str__(self) -> str:
+        near = self.suggestions
+        return f"{self.where}: {self.why}" + (f"; did you mean {' or '.join(near)}?" if near else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,11 @@ def _text(file: Path) -> str:
         raise InputError(f"{file.name}, line {line}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
 
 
+def _one_line(text: str) -> str:
+    """A user's text inside a message: printable, and cut."""
+    return "".join(c if c.isprintable() else "?" for c in text)[:80]
+
+
 def _is_yaml(file: Path, text: str) -> bool:
     """By the suffix where it says so, else by the first character."""
     suffix = file.suffix.lower()
@@ -94,7 +99,7 @@ def _json(file: Path, text: str) -> tuple[Any, Mapping[str, int]]:
             f"{file.name}, line {error.lineno}, column {error.colno}: not valid JSON: {error.msg.lower()}{hint}"
         ) from None
     except Duplicate as error:
-        raise InputError(f"{file.name}, line {error.line}: {error.where} is given twice; keep one") from None
+        raise InputError(f"{file.name}, line {error.line}: {_one_line(error.where)} is given twice; keep one") from None
     except RecursionError:
         raise InputError(f"{file.name} is nested deeper than {MAX_DEPTH} levels") from None
     except InputError as error:

@@ -118,7 +118,7 @@ class Section:
         folded = fold(value)
         if known is None or folded in (words := list(known)):
             return folded
-        raise self.error(key, f"unknown value {short(value)}; write {' or '.join(closest(value, words) or words)}")
+        raise self.error(key, f"unknown value {short(value)}; write {' or '.join(closest(value, words) or words[:8])}")
 
     def words(self, key: str) -> tuple[str, ...] | None:
         """A list of text, or text with commas."""
@@ -158,17 +158,16 @@ class Section:
 
     def leftover(self, draft: Draft, known: Collection[str], why: str, unknown: str) -> None:
         """Record every key that was not asked for: without effect when ``known``, else unknown."""
+        candidates = frozenset({*known, *self._asked})
         for key, value in self.data.items():
             if key in self._asked or key.startswith("_"):  # "_comment" and the like
                 continue
             if key in known:
-                draft.ignored.append(Ignored(self.where(key), value, why, line=self.line(key)))
-                continue
-            near = tuple(closest(key, {*known, *self._asked}))
-            advice = f"; did you mean {' or '.join(near)}?" if near else ""
-            draft.ignored.append(Ignored(self.where(key), value, unknown + advice, False, near, self.line(key)))
+                draft.ignored.append(Ignored(self.where(key), value, why, self.line(key)))
+            else:
+                draft.ignored.append(Ignored(self.where(key), value, unknown, self.line(key), False, candidates))
 
     def ignore(self, draft: Draft, key: str, why: str) -> None:
         """Record a key that was read and has no effect here."""
         self._asked.add(key)
-        draft.ignored.append(Ignored(self.where(key), self.data.get(key), why, line=self.line(key)))
+        draft.ignored.append(Ignored(self.where(key), self.data.get(key), why, self.line(key)))

@@ -104,7 +104,8 @@ class _Reader:
                 raise YamlProblem("merge keys (<<) are not read; write the keys out", line)
             key = str(key_node.value)
             if key in made:
-                raise YamlProblem(f"{where}{key} is given twice; keep one", line)
+                shown = "".join(c if c.isprintable() else "?" for c in where + key)[:80]
+                raise YamlProblem(f"{shown} is given twice; keep one", line)
             self.lines[where + key] = line
             made[key] = self.value(value_node, f"{where}{key}.", depth + 1)
         return made

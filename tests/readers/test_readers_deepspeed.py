@@ -255,6 +255,7 @@ def test_ignored_keys(read: Read) -> None:
     assert ignored["zero_optimization.overlap_com"].suggestions[0] == "overlap_comm"
     assert ignored["grad_clipping"].suggestions == ("gradient_clipping",)
     assert not ignored["grad_clipping"].known
+    assert str(ignored["grad_clipping"]).endswith("unknown to DeepSpeed 0.19.8; did you mean gradient_clipping?")
 
 
 def test_gaps_are_not_errors(read: Read) -> None:

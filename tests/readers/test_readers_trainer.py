@@ -33,7 +33,8 @@ Read = Callable[..., Reading]
         ),
         (
             {"fsdp": True, "fsdp_config": {"version": 1, "backward_prefetch": "backward_post",
-                                           "forward_prefetch": "true", "use_orig_params": False, "limit_all_gathers": "no"}},
+                                           "forward_prefetch": "true", "use_orig_params": False,
+                                           "limit_all_gathers": "no"}},
             "fsdp1-full-shard:backward_prefetch=post,forward_prefetch=1,limit_all_gathers=false,use_orig_params=false",
         ),
         ({"deepspeed": {"zero_optimization": {"stage": 3}}}, "zero3:zero_init"),
