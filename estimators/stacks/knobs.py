@@ -1,9 +1,10 @@
 """Every knob of a strategy, settled: the user's option, else the stack's, else the engine's default.
 
-Besides the knobs of ``estimators.knobs`` three settled values stand among them, because engines and ledgers read
-them there: ``reshard_root`` (FSDP2: norm and head are resharded after forward like the blocks), ``quant_storage``
-(16-bit dtype as which packed 4-bit weights are sharded) and ``fp32_outputs`` (accelerate's autocast wrapper copies the
-outputs of forward to fp32).
+Besides the knobs of ``estimators.knobs`` a few settled values stand among them, because engines and ledgers read
+them there: ``reshard_root`` and ``reshard_tail`` (FSDP2: the root unit, and the head where it is a unit, are resharded
+after forward like the blocks; accelerate and torchtitan keep norm and head from the end of forward to their backward),
+``quant_storage`` (16-bit dtype as which packed 4-bit weights are sharded) and ``fp32_outputs`` (accelerate's autocast
+wrapper copies the outputs of forward to fp32).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from estimators.stacks.versions import at_least
 from estimators.strategy import Strategy
 from estimators.workload import Workload
 
-CARVES_EMBEDDING = "1.14"  # accelerate from here on gives embedding, and norm with head, units of their own
+CARVES_EMBEDDING = "1.14"  # accelerate from here on gives embedding, and norm with head, units (fsdp_utils.py)
 TORCHTITAN_BUCKET_MB = 100  # torchtitan's replicate
 
 
@@ -61,7 +62,8 @@ def settle_knobs(
         knobs.put(_ddp(stack, workload), stack_origin)
         knobs.put({"gradient_as_bucket_view": False}, engine_origin)
     elif engine in ("fsdp1", "fsdp2"):
-        knobs.put(_allowed(_fsdp(stack, model, workload, strategy, versions), table, "reshard_root"), stack_origin)
+        made = _fsdp(stack, model, workload, strategy, versions)
+        knobs.put(_allowed(made, table, "reshard_root", "reshard_tail"), stack_origin)
         knobs.put(_allowed(_fsdp_engine(cluster, workload, strategy), table), engine_origin)
     if engine in stack.syncs:
         knobs.put({"sync_each_batch": True}, stack_origin)
@@ -100,12 +102,13 @@ def _fsdp(
 ) -> dict[str, Value]:
     if strategy.engine == "fsdp1":
         return {"wrap": "blocks", **stack.fsdp1}
-    wrap, reshard_root = stack.wrap, stack.reshard_root
+    wrap, reshard_root, reshard_tail = stack.wrap, stack.reshard_root, stack.reshard_tail
     if stack.accelerate and not at_least(versions["accelerate"], CARVES_EMBEDDING):
-        wrap, reshard_root = "blocks", True
+        wrap, reshard_root, reshard_tail = "blocks", True, True
     if _tied(model) and "embedding" in wrap:
         wrap = "blocks"  # a shared matrix may belong to one unit only: it joins norm and head
-    return {"wrap": wrap, "reshard_root": reshard_root}
+    whole = strategy.sharding == "shard-grad-op"  # nothing is resharded then
+    return {"wrap": wrap, "reshard_root": reshard_root and not whole, "reshard_tail": reshard_tail and not whole}
 
 
 def _fsdp_engine(cluster: Cluster, workload: Workload, strategy: Strategy) -> dict[str, Value]:

@@ -19,7 +19,8 @@ class Stack:
     ``accelerate``: accelerate prepares the model (upcasting, FSDP wrapping and mixed precision, fp32 outputs).
     ``fsdp_reduce``: dtype of FSDP's gradient reduction in mixed precision, ``compute`` or ``fp32``.
     ``frozen_fp32``: mixed precision keeps even frozen parameters in fp32. ``mixed``: it has mixed precision at all.
-    ``wrap``: units of FSDP2; ``reshard_root``: whether norm and head are resharded after forward like the blocks.
+    ``wrap``: units of FSDP2; ``reshard_root``, ``reshard_tail``: whether the root unit, and the head where it is a
+    unit of its own, are resharded after forward like the blocks.
     ``syncs``: engines that it reduces in every micro-step when gradients accumulate. ``zero``: the family of its
     DeepSpeed configuration, a key of ``estimators.stacks.deepspeed``. ``ddp``, ``fsdp1``: knobs that it sets.
     """
@@ -35,6 +36,7 @@ class Stack:
     kbit_prepare: bool = False
     wrap: str = "blocks"
     reshard_root: bool = True
+    reshard_tail: bool = True
     syncs: tuple[str, ...] = ()
     zero: str = ""
     ddp: Mapping[str, Value] = field(default_factory=dict)
@@ -51,7 +53,8 @@ _HF_FSDP1: Mapping[str, Value] = {"backward_prefetch": "none", "use_orig_params"
 def _hugging_face(package: str, source: str, **different: object) -> Stack:
     values: dict[str, object] = {
         "package": package, "optimizer": "adamw-fused", "engines": _ALL, "trainer": True, "accelerate": True,
-        "wrap": "blocks+embedding", "reshard_root": False, "zero": "auto", "fsdp1": _HF_FSDP1, "source": source,
+        "wrap": "blocks+embedding+head", "reshard_root": False, "reshard_tail": False, "zero": "auto",
+        "fsdp1": _HF_FSDP1, "source": source,
     }  # fmt: skip
     return Stack(**{**values, **different})  # type: ignore[arg-type]
 
@@ -79,8 +82,9 @@ STACKS: Mapping[str, Stack] = {
         source="torch/distributed/fsdp, torch/nn/parallel/distributed.py",
     ),
     "torchtitan": Stack(
-        package="torchtitan", optimizer="adamw-fused", engines=_TORCH, fsdp_reduce="fp32", wrap="blocks+embedding",
-        reshard_root=False, syncs=("fsdp1", "fsdp2"), source="torchtitan/config/configs.py, distributed/fsdp.py",
+        package="torchtitan", optimizer="adamw-fused", engines=_TORCH, fsdp_reduce="fp32", wrap="blocks+embedding+head",
+        reshard_root=False, reshard_tail=False, syncs=("fsdp1", "fsdp2"),
+        source="torchtitan/config/configs.py, distributed/fsdp.py",
     ),
     "torchtune": Stack(
         package="torchtune", optimizer="adamw-fused", engines=_TORCH, mixed=False, fsdp_reduce="fp32",
