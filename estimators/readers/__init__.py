@@ -12,7 +12,6 @@ import os
 
 from estimators.errors import InputError, short
 from estimators.readers import trainer_keys
-from estimators.readers.accelerate import KNOWN as ACCELERATE_KEYS
 from estimators.readers.accelerate import read_accelerate
 from estimators.readers.deepspeed import read_deepspeed
 from estimators.readers.reading import AUTO, KINDS, Draft, Ignored, Reading, Value
@@ -27,7 +26,10 @@ _READERS = {
     "accelerate": read_accelerate,
     "training_arguments": read_training_arguments,
 }
-_ACCELERATE_MARKS = {"distributed_type", "compute_environment", "deepspeed_config"}
+# fsdp_config, use_cpu, debug and fp16 are keys of accelerate and of the Trainer, and mark neither.
+_ACCELERATE_MARKS = {
+    "distributed_type", "compute_environment", "deepspeed_config", "num_processes", "num_machines", "machine_rank",
+}  # fmt: skip
 _DEEPSPEED_MARKS = {
     "zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu", "zero_allow_untested_optimizer",
 }  # fmt: skip
@@ -65,7 +67,7 @@ def read_config(path: str | os.PathLike[str], ranks: int | None = None) -> Readi
 def recognise(document: Document) -> str:
     """``deepspeed``, ``accelerate`` or ``training_arguments``, by the keys. Raises ``InputError`` for anything else."""
     present = document.data.keys()
-    if present & _ACCELERATE_MARKS or ("fsdp_config" in present and len(present & ACCELERATE_KEYS) > 2):
+    if present & _ACCELERATE_MARKS:
         return "accelerate"
     half = [key for key in ("bf16", "fp16", "bfloat16") if isinstance(document.data.get(key), dict)]
     if present & _DEEPSPEED_MARKS or half:
