@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from estimators.cluster import parse_cluster
@@ -18,15 +18,20 @@ from estimators.memory import resolve
 from estimators.run import Run
 from estimators.time.shapes import token_work
 
+DATA = Path(__file__).with_name("data")
 FILES = ("throughput_cases.jsonl", "memory_cases.jsonl")
 SPEEDS = ("tokens_per_s_per_gpu", "step_seconds", "mfu")
 DENSE = "dense FSDP/DDP, 1B and up"
+ONE_GPU = "dense, one GPU"
 SMALL = "dense FSDP/DDP, below 1B"
 # Composer synchronises FSDP in every micro-step: composer/distributed/dist_strategy.py ``ddp_sync_context`` returns
 # at once for a model that is not DistributedDataParallel, so no_sync is never entered.
 SYNCS_EACH_BATCH = ("composer",)
 # fms-fsdp reduces in bf16 wherever it can: fms_fsdp/policies/mixed_precision.py ``bfSixteen``.
 REDUCE_DTYPE = {"fms-fsdp": "bf16"}
+# Rates of cards whose catalogue entry has none, dense bf16 TFLOPS, on boards with NVLink: H100 of 96 GB ran at 500 W of
+# 700 W; clocks, and with them rates, go about as the square root of power: 989 x sqrt(500 / 700).
+SUPPLIED = {"h100-96gb-sxm5": 836.0}
 # A workload key that decides the time and has no harmless default.
 DECISIVE = ("seq_len", "micro_batch", "checkpointing")
 
@@ -75,7 +80,8 @@ class Case:
         per_node = where["gpus"] // where["nodes"]
         cluster = parse_cluster(
             f"{where['nodes']}x{per_node}x{where['gpu']}",
-            network=where.get("nic_gbit_per_gpu"), interconnect=where.get("interconnect"),
+            network=where.get("nic_gbit_per_gpu"),
+            interconnect=where.get("interconnect") or ("nvlink" if where["gpu"] == "H100-96GB" else None),
         )  # fmt: skip
         strategy = row["strategy"]
         if load.get("stack") in SYNCS_EACH_BATCH and strategy.startswith("fsdp") and ":" not in strategy:
@@ -122,18 +128,17 @@ class Case:
             return "ZeRO"
         if load.precision in ("fp16-mixed", "fp16", "fp32") or self.row["quality"] == "C":
             return "dense, fp16, fp32 or several settings unknown"
+        if run.cluster.gpu.id in SUPPLIED:
+            return "dense, rate of the card supplied"
         if how.engine == "torch":
-            return "dense, one GPU"
+            return ONE_GPU
         return DENSE if run.model.num_params >= 1e9 else SMALL
 
 
 def read_cases(path: str | None = None) -> Iterator[Case]:
     """Cases with a speed, of a file or of the package's own."""
-    texts = [open(path, encoding="utf-8").read()] if path else [
-        files("validate").joinpath("data", name).read_text(encoding="utf-8") for name in FILES
-    ]  # fmt: skip
-    for text in texts:
-        for line in text.splitlines():
+    for file in [Path(path)] if path else [DATA / name for name in FILES]:
+        for line in file.read_text(encoding="utf-8").splitlines():
             row = json.loads(line) if line.strip() else {}
             if any(key in row.get("measured", {}) for key in SPEEDS):
                 yield Case(row)

@@ -1,6 +1,6 @@
 """Fits the constants of ``estimators/time/constants.py`` that are marked with a ``Fit``, and scores them held out.
 
-    python docs/evidence/time_fit.py [cases.jsonl ...]
+    python docs/evidence/time_fit.py [cases.jsonl ...] [--write validate/data/speed_fits.json]
 
 Rows: dense full training under FSDP or DDP, or on one GPU, of 1B parameters and up, on cards whose rates are known;
 without files, those of ``validate/data``. Robust least squares on the logarithm of time, each group of rows with the
@@ -9,39 +9,24 @@ weight of one. One model size at a time is left out of the fit and predicted. Ne
 
 from __future__ import annotations
 
-import sys
+import argparse
+import json
 from collections import defaultdict
-from dataclasses import replace
 from statistics import mean
 
 import numpy as np
 from scipy.optimize import least_squares
 
-from estimators.time import Unknown, constants, phases
-from estimators.time.amounts import amounts
+from estimators.time import Unknown
+from estimators.time.amounts import Amounts, amounts
 from estimators.time.card import rates
+from estimators.time.constants import FITTED, fitted, replaced
 from estimators.time.network import links
-from validate.speed_cases import DENSE, Case, read_cases
+from estimators.time.phases import part_seconds
+from validate.speed_cases import DENSE, ONE_GPU, Case, read_cases
 
-FITTED = ("Ampere", "Hopper", "ACTIVATION_MOVES", "COMPILED_MOVES", "INSIDE_COST", "BETWEEN_COST")
 BOUNDS = ([0.1, 0.05, 1.0, 0.5, 0.0, 0.0], [0.8, 0.8, 12.0, 10.0, 1.0, 1.0])
-KINDS = (DENSE, "dense, one GPU")
-
-
-def put(values: np.ndarray) -> None:
-    """Write values into the table and forget what was derived from it."""
-    for name, value in zip(FITTED, values, strict=True):
-        if name in constants.ATTENTION_SHARE:
-            constants.ATTENTION_SHARE[name] = replace(constants.ATTENTION_SHARE[name], value=float(value))
-        else:
-            setattr(constants, name, replace(getattr(constants, name), value=float(value)))
-    phases.costs.cache_clear()
-    rates.cache_clear()
-
-
-def current() -> np.ndarray:
-    table = constants.ATTENTION_SHARE
-    return np.array([table[n].value if n in table else getattr(constants, n).value for n in FITTED])
+KINDS = (DENSE, ONE_GPU)
 
 
 def predicted(case: Case) -> float:
@@ -49,7 +34,7 @@ def predicted(case: Case) -> float:
     run = case.run
     card = rates(run.cluster.gpu, run.settings.compute_dtype)
     assert not isinstance(card, Unknown)
-    return sum(phases.part_seconds(WORK[case.id], card, links(run.cluster, card), 1))
+    return sum(part_seconds(WORK[case.id], card, links(run.cluster, card), 1))
 
 
 def errors(cases: list[Case]) -> np.ndarray:
@@ -57,17 +42,20 @@ def errors(cases: list[Case]) -> np.ndarray:
     return np.array([WORK[c.id].tokens / predicted(c) / c.tokens_per_s - 1 for c in cases])
 
 
-def fit(cases: list[Case]) -> np.ndarray:
+def fit(cases: list[Case]) -> dict[str, float]:
+    """The values that suit some cases best."""
     counts = defaultdict(int)
     for case in cases:
         counts[case.group] += 1
     weights = np.array([counts[c.group] ** -0.5 for c in cases])
 
     def residuals(values: np.ndarray) -> np.ndarray:
-        put(values)
-        return weights * np.log1p(errors(cases))
+        with replaced(dict(zip(FITTED, values, strict=True))):
+            return weights * np.log1p(errors(cases))
 
-    return least_squares(residuals, START, bounds=BOUNDS, loss="soft_l1", f_scale=0.02, diff_step=1e-3).x
+    start = list(fitted().values())
+    found = least_squares(residuals, start, bounds=BOUNDS, loss="soft_l1", f_scale=0.02, diff_step=1e-3).x
+    return {name: round(float(value), 4) for name, value in zip(FITTED, found, strict=True)}
 
 
 def score(name: str, cases: list[Case], found: np.ndarray) -> None:
@@ -91,28 +79,33 @@ def chosen(paths: list[str]) -> list[Case]:
 
 
 def main() -> None:
-    cases = chosen(sys.argv[1:])
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("cases", nargs="*", help="jsonl files; those of validate/data when none is given")
+    arguments.add_argument("--write", metavar="FILE", help="write the values of each fit, as validate/data has them")
+    parsed = arguments.parse_args()
+    cases = chosen(parsed.cases)
     score("table as it stands", cases, errors(cases))
     values = fit(cases)
-    put(values)
-    print("fitted on all:", {n: round(float(v), 3) for n, v in zip(FITTED, values, strict=True)})
-    score("in sample", cases, errors(cases))
-    held, order = [], []
+    print("fitted on all:", values)
+    with replaced(values):
+        score("in sample", cases, errors(cases))
+    held, order, table = [], [], {"all": values}
     for size in sorted({c.size for c in cases}):
         out = [c for c in cases if c.size == size]
-        put(fit([c for c in cases if c.size != size]))
-        held += list(errors(out))
+        table[size] = fit([c for c in cases if c.size != size])
+        with replaced(table[size]):
+            held += list(errors(out))
+            score(f"held out: {size}", out, errors(out))
         order += out
-        score(f"held out: {size}", out, errors(out))
     score("one size held out at a time", order, np.array(held))
     dense = [(c, e) for c, e in zip(order, held, strict=True) if c.kind == DENSE]
     score("of these FSDP/DDP", [c for c, _ in dense], np.array([e for _, e in dense]))
-    for case, error in sorted(zip(order, held, strict=True), key=lambda x: -abs(x[1]))[:15]:
-        print(f"  {error:+6.1%}  {case.id:12s} {case.group}")
+    if parsed.write:
+        with open(parsed.write, "w", encoding="utf-8") as file:
+            file.write(json.dumps(table, indent=1) + "\n")
 
 
-WORK: dict[str, object] = {}
-START = current()
+WORK: dict[str, Amounts] = {}
 
 if __name__ == "__main__":
     main()

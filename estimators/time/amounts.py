@@ -8,12 +8,29 @@ from functools import lru_cache
 from estimators.run import Run
 from estimators.time.constants import LOGIT_BYTES
 from estimators.time.flops import Flops, micro_flops
-from estimators.time.network import Three
+from estimators.time.network import Three, Wires, wires
 from estimators.time.offload import Offload, offload
 from estimators.time.optimizer_step import is_fused, step_bytes
 from estimators.time.shapes import token_work
 from estimators.time.traffic import Traffic, traffic
 from estimators.time.volumes import Message, messages
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Messages by when they happen: each micro-step's forward and backward, the first forward only, the last backward
+    only, beside nothing; ``hops`` of all of them over the step."""
+
+    forward: Wires
+    backward: Wires
+    once: Wires
+    last: Wires
+    step: Wires
+    total: Wires
+
+
+NOTHING = Wires()
+SILENT = Sent(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,27 +47,41 @@ class Amounts:
     gptq: bool
     kernels: int  # launches of a forward pass, in products
     fetches: int  # modules that ZeRO-3 fetches one by one in a pass
-    messages: tuple[Message, ...]
+    sent: Sent
     optimizer_bytes: float
     fused: bool
     offload: Offload
     model_flops: float
     hardware_flops: float
-    communicates: bool
     notes: tuple[str, ...]
 
 
+@lru_cache(maxsize=2048)
 def amounts(run: Run) -> Amounts:
     """The amounts of a run."""
     load, work = run.workload, token_work(run.model)
     flops, k = micro_flops(run), load.grad_accum
-    sent = messages(run)
     return Amounts(
         k, k * load.micro_batch * load.seq_len, flops, work.expert_products / work.products if work.products else 0.0,
         traffic(run), logit_bytes(load.loss, load.loss_kernel), load.compile, load.quant == "gptq4", work.calls,
-        work.calls if run.strategy.base == "zero3" else 0, sent, step_bytes(run),
-        is_fused(run), offload(run), k * flops.model, k * flops.hardware, bool(sent), _notes(run, work.notes),
+        work.calls if run.strategy.base == "zero3" else 0, _sent(messages(run), k, run.cluster.gpus_per_node),
+        step_bytes(run), is_fused(run), offload(run), k * flops.model, k * flops.hardware, _notes(run, work.notes),
     )  # fmt: skip
+
+
+def _sent(found: tuple[Message, ...], micro_steps: int, per_node: int) -> Sent:
+    if not found:
+        return SILENT
+    sums = dict.fromkeys(("forward", "backward", "once", "last", "step", "total"), NOTHING)
+    for message in found:
+        one, when = wires(message, per_node), message.phase
+        sums["total"] += one * message.times
+        if when == "step":
+            one = one * message.times
+        elif message.times < micro_steps:
+            when = "once" if when == "forward" else "last"
+        sums[when] += one
+    return Sent(**sums)
 
 
 def _notes(run: Run, found: tuple[str, ...]) -> tuple[str, ...]:

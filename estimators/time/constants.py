@@ -7,7 +7,9 @@ constant belongs to a model or to a source of measurements.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +35,20 @@ class Constant:
 
 
 FSDP_ROWS = Fit("dense full training under FSDP on A100 and H100, 1B and up: llm-foundry, torchtitan, fms-fsdp, "
-                "fms-acceleration", 79, 0.054, "2026-11")  # fmt: skip
+                "fms-acceleration", 79, 0.053, "2026-11")  # fmt: skip
 
 # Share of the datasheet's dense rate that the best matrix product reaches, where the catalogue has no measurement.
 MATMUL_SHARE = {
     "Volta": Constant(0.56, 0.45, 0.65, "of peak", "ZeRO-Infinity (arXiv 2104.07857): 62-78 of 125 TFLOPS"),
     "Turing": Constant(0.56, 0.35, 0.75, "of peak", "not measured: as Volta, wider"),
-    "consumer": Constant(0.95, 0.70, 1.10, "of peak", "RTX 3090 and 4090 rows of fsdp_qlora and torchtune, compute "
-                         "bound: their clocks exceed the datasheet's", Fit("consumer rows", 8, 0.15, "2026-11")),
+    "consumer": Constant(
+        0.95,
+        0.70,
+        1.10,
+        "of peak",
+        "RTX 3090 and 4090 rows of fsdp_qlora and torchtune, compute bound: their clocks exceed the datasheet's",
+        Fit("consumer rows", 8, 0.15, "2026-11"),
+    ),
     "elsewhere": Constant(0.80, 0.55, 0.95, "of peak", "not measured: middle of the cards that were (0.51-0.97)"),
 }
 MEASURED_MATMUL = Constant(1.0, 0.96, 1.03, "of the catalogue's best measured product",
@@ -54,8 +62,8 @@ ATTENTION_SHARE = {
 }
 
 # Activations are moved so many times per pass for each element that enters or leaves a matrix product.
-ACTIVATION_MOVES = Constant(4.8, 4.2, 5.8, "moves per element", "eager kernels", FSDP_ROWS)
-COMPILED_MOVES = Constant(1.5, 0.8, 3.0, "moves per element", "torch.compile fuses norms and activations", FSDP_ROWS)
+ACTIVATION_MOVES = Constant(4.79, 4.2, 5.8, "moves per element", "eager kernels", FSDP_ROWS)
+COMPILED_MOVES = Constant(1.2, 0.6, 3.0, "moves per element", "torch.compile fuses norms and activations", FSDP_ROWS)
 BANDWIDTH_SHARE = Constant(0.80, 0.70, 0.92, "of peak memory bandwidth",
                            "Calculon's A100 file: 0.90-0.95 at 100 MB, 0.75-0.9 at 10 MB")  # fmt: skip
 
@@ -67,24 +75,42 @@ LOGIT_BYTES = {
     "fused": Constant(10, 8, 20, "bytes", "chunks that are written once and read by two products, counted"),
     "chunked": Constant(24, 14, 36, "bytes", "as plain without the whole fp32 copy, counted"),
 }
-SCORE_BYTES = Constant(25, 16, 45, "bytes per score and pass", "eager attention: scale, mask, softmax, dropout, counted")
+SCORE_BYTES = Constant(25, 16, 45, "bytes per score and pass", "eager: scale, mask, softmax, dropout, counted")
 BACKWARD_SCORES = 1.7  # passes over the scores in backward: softmax, dropout and mask, without the fp32 cast
 
 # Time that collectives cost even while they are hidden (multiprocessors and bandwidth are shared), by their duration.
-INSIDE_COST = Constant(0.84, 0.50, 1.00, "of duration", "collectives inside a node", FSDP_ROWS)
-BETWEEN_COST = Constant(0.17, 0.00, 0.42, "of duration",
+INSIDE_COST = Constant(0.80, 0.50, 1.00, "of duration", "collectives inside a node", FSDP_ROWS)
+BETWEEN_COST = Constant(0.20, 0.00, 0.42, "of duration",
                         "0.42 fitted on llm-foundry alone, 0 on fms-fsdp: not settled", FSDP_ROWS)  # fmt: skip
 LINK_SHARE = Constant(0.80, 0.72, 0.85, "of the link", "nccl-tests, ml-engineering: 78 % A100, 80-82 % H200")
 NIC_SHARE = Constant(0.80, 0.60, 0.95, "of the adapter", "nccl-tests, ml-engineering: 4 nodes of B200, 74-95 %")
-PCIE_SHARE = Constant(0.13, 0.05, 0.40, "of a x16 slot, one way",
-                      "RTX 3090 and 4090 rows of fsdp_qlora and torchtune: 1.6-4.9 GB/s a card through host memory; "
-                      "5-12 are reported elsewhere", Fit("consumer rows bound by links", 4, 0.3, "2026-11"))  # fmt: skip
+USUAL_LINK = {
+    "Volta": Constant(150e9, 75e9, 150e9, "bytes/s", "NVLink2 of the catalogue's cards"),
+    "Ampere": Constant(300e9, 56e9, 300e9, "bytes/s", "NVLink3 of the catalogue's cards; bridges have less"),
+    "Hopper": Constant(450e9, 200e9, 450e9, "bytes/s", "NVLink4 of the catalogue's cards; export cards have less"),
+    "Blackwell": Constant(900e9, 450e9, 900e9, "bytes/s", "NVLink5 of the catalogue's cards"),
+    "elsewhere": Constant(150e9, 50e9, 450e9, "bytes/s", "not known"),
+}
+PCIE_SHARE = Constant(
+    0.13,
+    0.05,
+    0.40,
+    "of a x16 slot, one way",
+    "RTX 3090 and 4090 rows of fsdp_qlora and torchtune: 1.6-4.9 GB/s a card through host memory; "
+    "5-12 are reported elsewhere",
+    Fit("consumer rows bound by links", 4, 0.3, "2026-11"),
+)
 CALL_INSIDE = Constant(60e-6, 30e-6, 90e-6, "s per call and turn",
                        "nccl-tests curve of 8 x A100: time beyond bytes / rate at 1-64 MiB")  # fmt: skip
 CALL_BETWEEN = Constant(250e-6, 120e-6, 450e-6, "s per call and turn",
                         "nccl-tests curve of 4 nodes of B200: time beyond bytes / rate at 1-256 MiB")  # fmt: skip
-RING_HOP = Constant(19e-6, 5e-6, 30e-6, "s per node of a ring and call",
-                    "Calculon: 20 us over InfiniBand; growth of llm-foundry's H100 steps from 128 to 512 GPUs: 18-26")  # fmt: skip
+RING_HOP = Constant(
+    19e-6,
+    5e-6,
+    30e-6,
+    "s per node of a ring and call",
+    "Calculon: 20 us over InfiniBand; llm-foundry's H100 steps grow by 18-26 from 128 to 512 GPUs",
+)
 # What a node's adapters give each GPU where nobody said: bytes/s one way, by what the card is usually bought with.
 USUAL_NIC = {
     "Hopper": Constant(50e9, 12.5e9, 50e9, "bytes/s", "DGX H100: 400 Gbit/s per GPU; clouds from 100"),
@@ -102,10 +128,15 @@ NEAR_FULL_COST = Constant(1.0, 1.0, 1.35, "of the step", "20-25 % in llm-foundry
 MODEL_ERROR = Constant(1.0, 0.96, 1.06, "of the step", "residual error of the fit", FSDP_ROWS)
 
 # Host: per node unless it says otherwise.
-HOST_COPY = Constant(80e9, 40e9, 160e9, "bytes/s per node",
-                     "ZeRO-Infinity (arXiv 2104.07857): 16 GPUs of a DGX-2 get 3.0 GB/s each; newer nodes have more")  # fmt: skip
+HOST_COPY = Constant(
+    80e9,
+    40e9,
+    160e9,
+    "bytes/s per node",
+    "ZeRO-Infinity (arXiv 2104.07857): 16 GPUs of a DGX-2 get 3.0 GB/s each; newer nodes have more",
+)
 HOST_SLOT_SHARE = Constant(0.76, 0.60, 0.85, "of a x16 slot", "ZeRO-Infinity: 12 GB/s for one GPU of 15.75")
-CPU_ADAM = Constant(2.5e9, 0.4e9, 4.5e9, "parameters/s per node",
+CPU_ADAM = Constant(1.5e9, 0.35e9, 4.5e9, "parameters/s per node",
                     "ZeRO-Offload (arXiv 2101.06840): 3.3-4.5 G on 2 x Xeon 8168; threads unpinned or few channels: "
                     "DeepSpeed issues 1635 (62 M on a desktop), 6834")  # fmt: skip
 TORCH_CPU_ADAM = Constant(0.5e9, 0.06e9, 0.7e9, "parameters/s per node",
@@ -119,10 +150,42 @@ DISPATCH = Constant(8e-6, 4e-6, 12e-6, "s per kernel", "host time to launch one 
 KERNELS_PER_PRODUCT = Constant(10.0, 6.0, 14.0, "kernels", "operations around one matrix product of an eager block")
 COMPILED_LAUNCHES = Constant(0.4, 0.2, 0.8, "of an eager block's launches", "torch.compile fuses what lies between")
 FETCH = Constant(450e-6, 150e-6, 800e-6, "s of host time per product and pass",
-                 "ZeRO-3's hooks fetch and release each module: steps of 256-512 tokens, Qwen and DeepSpeed issue rows")  # fmt: skip
+                 "ZeRO-3's hooks fetch and release each module: Qwen and DeepSpeed rows of 256-512 tokens",
+                 Fit("ZeRO-3 rows of 256-512 tokens", 5, 0.3, "2026-11"))  # fmt: skip
 DEQUANT_SHARE = {
     "gptq4": Constant(0.15, 0.08, 0.4, "of peak memory bandwidth", "Qwen rows of 512 tokens, 14B and 72B",
                       Fit("Qwen GPTQ rows of 512 tokens", 2, 0.1, "2026-11")),
     "elsewhere": Constant(0.5, 0.3, 0.8, "of peak memory bandwidth", "not measured: 4-bit weights expanded to 16 bit"),
 }  # fmt: skip
 MOE_COST = Constant(1.6, 1.1, 4.0, "times the experts' products", "routing, permutation, ragged products: not measured")
+
+# The constants that a fit may move, by name: attention by generation of card, the rest by their name here.
+FITTED = ("Ampere", "Hopper", "ACTIVATION_MOVES", "COMPILED_MOVES", "INSIDE_COST", "BETWEEN_COST")
+
+
+def fitted() -> dict[str, float]:
+    """The fitted constants as they stand."""
+    return {name: (ATTENTION_SHARE.get(name) or globals()[name]).value for name in FITTED}
+
+
+@contextmanager
+def replaced(values: Mapping[str, float]) -> Iterator[None]:
+    """The table with other values, for fits and for scores of what a fit has not seen; restored afterwards."""
+    before = fitted()
+    _put(values)
+    try:
+        yield
+    finally:
+        _put(before)
+
+
+def _put(values: Mapping[str, float]) -> None:
+    from estimators.time import card, phases
+
+    for name, value in values.items():
+        if name in ATTENTION_SHARE:
+            ATTENTION_SHARE[name] = replace(ATTENTION_SHARE[name], value=float(value))
+        else:
+            globals()[name] = replace(globals()[name], value=float(value))
+    phases.costs.cache_clear()
+    card.rates.cache_clear()

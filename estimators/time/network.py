@@ -1,8 +1,9 @@
-"""Seconds of a collective: ring and hierarchical, with the size curve. Formulas N.1-N.4 of ``docs/formulas-time.md``."""
+"""Seconds of a collective: ring and hierarchical, with its size. Formulas N.1-N.4 of ``docs/formulas-time.md``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from estimators.cluster import Cluster
 from estimators.time.card import Rates
@@ -13,6 +14,7 @@ from estimators.time.constants import (
     NIC_SHARE,
     PCIE_SHARE,
     RING_HOP,
+    USUAL_LINK,
     USUAL_NIC,
     Constant,
 )
@@ -36,11 +38,16 @@ def fast_to_slow(constant: Constant, scale: float = 1.0) -> Three:
     return constant.high * scale, constant.value * scale, constant.low * scale
 
 
+@lru_cache(maxsize=1024)
 def links(cluster: Cluster, card: Rates) -> Links:
     """N.1: NVLink at ``LINK_SHARE``, PCIe at ``PCIE_SHARE``; adapters as given, else as the card is usually bought."""
     notes: tuple[str, ...] = ()
     if cluster.has_nvlink and card.link:
         inside = fast_to_slow(LINK_SHARE, card.link)
+    elif cluster.has_nvlink:
+        usual = USUAL_LINK.get(card.generation, USUAL_LINK["elsewhere"])
+        inside = (usual.high * LINK_SHARE.high, usual.value * LINK_SHARE.value, usual.low * LINK_SHARE.low)
+        notes = (f"the catalogue has no link rate for this card: {usual.value / 1e9:g} GB/s one way assumed, wide",)
     else:
         inside = fast_to_slow(PCIE_SHARE, card.slot)
         if cluster.gpus_per_node > 1:
@@ -63,33 +70,64 @@ def placement(message: Message, per_node: int) -> tuple[int, int]:
     return inside, -(-message.ranks // inside)
 
 
-def wires(message: Message, per_node: int) -> tuple[float, float, float, int, int]:
-    """What one occurrence of a message asks of the wires: bytes inside, bytes between, latency, calls, nodes.
+@dataclass(frozen=True, slots=True)
+class Wires:
+    """What one occurrence of some messages asks of the wires, per GPU."""
 
-    N.2, per GPU: inside turns x (n - 1) / n x bytes; between turns x (K - 1) / K x bytes / ranks in the node, because
-    every card of a node has its adapter carry its share (NCCL's rings, not one ring). A ring takes its n - 1 steps
-    one after the other; an all-reduce may go up and down a tree instead.
+    inside: float = 0.0  # bytes over the links of a node
+    inside_calls: int = 0
+    between: float = 0.0  # bytes over the adapter of a GPU
+    between_calls: int = 0
+    hops: int = 0  # steps from node to node that wait for one another
+
+    def __add__(self, other: Wires) -> Wires:
+        return Wires(
+            self.inside + other.inside, self.inside_calls + other.inside_calls, self.between + other.between,
+            self.between_calls + other.between_calls, self.hops + other.hops,
+        )  # fmt: skip
+
+    def __mul__(self, times: int) -> Wires:
+        return Wires(self.inside * times, self.inside_calls * times, self.between * times, self.between_calls * times,
+                     self.hops * times)  # fmt: skip
+
+
+def wires(message: Message, per_node: int) -> Wires:
+    """N.2: bytes of one occurrence: inside turns x (n - 1) / n x B; between turns x (K - 1) / K x B / ranks of a node.
+
+    Every card of a node has its adapter carry its share (NCCL's rings, not one ring): 14 GB over 2 nodes of 8 GPUs are
+    13.1 GB inside and 0.875 GB through each adapter. A ring takes K - 1 steps from node to node one after the other;
+    an all-reduce may go up and down a tree instead.
     """
     inside, nodes = placement(message, per_node)
     turns = RING_TURNS[message.collective]
+    calls = message.calls * turns
     here = turns * (message.ranks - 1) / message.ranks * message.num_bytes if inside > 1 else 0.0
-    between = turns * (nodes - 1) / nodes * message.num_bytes / inside
+    if nodes == 1:
+        return Wires(here, calls)
     hops = 2 * (nodes - 1).bit_length() if message.collective == "all-reduce" else nodes - 1
-    return here, between, hops * message.calls, message.calls * turns, nodes
+    between = turns * (nodes - 1) / nodes * message.num_bytes / inside
+    return Wires(here, calls if inside > 1 else 0, between, calls, hops * message.calls)
 
 
-def seconds(message: Message, network: Links, i: int) -> Three:
-    """N.3: (inside, between, wait) seconds of one occurrence; ``i`` is 0 fast, 1 expected, 2 slow.
+def seconds(on: Wires, network: Links, i: int) -> tuple[float, float]:
+    """N.3: (inside, between) seconds; ``i`` is 0 fast, 1 expected, 2 slow.
 
     t = bytes / rate + calls x latency: the size curve of nccl-tests as a line. 14 GB over 8 A100 (240 GB/s) in 33
-    calls: 51 ms + 2 ms. N.4: ``wait`` is what a ring's steps from node to node cost, which no compute hides.
+    calls: 51 ms + 2 ms.
     """
-    here, between, hops, calls, nodes = wires(message, network.per_node)
-    first = here / network.inside[i] + calls * latency(CALL_INSIDE, i) if here else 0.0
-    if nodes == 1:
-        return first, 0.0, 0.0
-    return first, between / network.between[i] + calls * latency(CALL_BETWEEN, i), hops * latency(RING_HOP, i)
+    inside, between = INSIDE_LATENCY[i], BETWEEN_LATENCY[i]
+    return on.inside / network.inside[i] + on.inside_calls * inside, (
+        on.between / network.between[i] + on.between_calls * between if on.between_calls else 0.0
+    )
 
 
-def latency(constant: Constant, i: int) -> float:
-    return (constant.low, constant.value, constant.high)[i]
+def waiting(on: Wires, i: int) -> float:
+    """N.4: what a ring's steps from node to node cost, which no compute hides."""
+    return on.hops * HOP_LATENCY[i]
+
+
+def _latency(constant: Constant) -> Three:
+    return constant.low, constant.value, constant.high
+
+
+INSIDE_LATENCY, BETWEEN_LATENCY, HOP_LATENCY = _latency(CALL_INSIDE), _latency(CALL_BETWEEN), _latency(RING_HOP)

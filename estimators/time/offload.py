@@ -89,7 +89,7 @@ def _checkpoints(run: Run) -> float:
 
 
 def adam_seconds(work: Offload, i: int) -> float:
-    """O.3: parameters of a node over the rate of its CPU. 8 G parameters at 2.5 G/s: 3.2 s.
+    """O.3: parameters of a node over the rate of its CPU. 8 G parameters at 1.5 G/s: 5.3 s.
 
     28-30 bytes a parameter move through DRAM, so a node with usable 120 GB/s updates about 4 G/s.
     """

@@ -1,6 +1,7 @@
 """Amounts over rates: a step as forward and backward phases, in each of which compute, wires and host overlap.
 
-    phase = max(compute, inside, between, host) + a min(compute, inside) + b min(compute, between) + c min(compute, host)
+    phase = max(compute, inside, between, host)
+          + a min(compute, inside) + b min(compute, between) + c min(compute, host)
     step  = (k - 1) x (forward + backward) + the last micro-step, with what only it sends, + what nothing hides
 
 (S.1, S.2 of ``docs/formulas-time.md``.) Each function returns seconds in the order of ``FORMULAS``.
@@ -11,9 +12,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 from estimators.time import constants as c
-from estimators.time.amounts import Amounts
+from estimators.time.amounts import SILENT, Amounts
 from estimators.time.card import Rates
-from estimators.time.network import Links, fast_to_slow, seconds
+from estimators.time.network import Links, fast_to_slow, seconds, waiting
 from estimators.time.offload import adam_seconds, host_rate, nvme_seconds
 
 # Parts of a step, in order: what each is.
@@ -43,7 +44,8 @@ Seconds = tuple[float, ...]
 class Costs:
     """The constants that one end of the interval uses: 0 fast, 1 expected, 2 slow."""
 
-    __slots__ = ("dequant", "dispatch", "experts", "fetch", "foreach", "fused_launches", "hidden", "moves", "scores", "share")
+    __slots__ = ("dequant", "dispatch", "experts", "fetch", "foreach", "fused_launches", "hidden", "moves", "scores",
+                 "share")  # fmt: skip
 
     def __init__(self, i: int) -> None:
         def cost(constant: c.Constant) -> float:
@@ -68,31 +70,40 @@ def part_seconds(work: Amounts, card: Rates, network: Links, i: int) -> Seconds:
     """Seconds of each part of a step, in the order of ``FORMULAS``; ``i`` is 0 fast, 1 expected, 2 slow."""
     cost, k = costs(i), work.micro_steps
     forward, backward = compute(work, card, cost, i)
-    busy_f, busy_b = sum(forward), sum(backward)
-    wires = sent(work, network, i)
-    host = host_rate(card, network.per_node)[i]
-    load = work.offload
-    every_f = exposed(busy_f, wires["forward"], load.forward / host, cost)
-    every_b = exposed(busy_b, wires["backward"], load.backward / host, cost)
-    last_b = every_b
-    if wires["last"] != (0.0, 0.0) or load.sync:
-        both = wires["backward"][0] + wires["last"][0], wires["backward"][1] + wires["last"][1]
-        last_b = exposed(busy_b, both, (load.backward + load.sync) / host, cost)
-    once = wires["once"]
-    first_f = exposed(busy_f, (wires["forward"][0] + once[0], wires["forward"][1] + once[1]), load.forward / host, cost)
-    inside, between, copies = (
-        (k - 1) * (every_f[j] + every_b[j]) + first_f[j] + last_b[j] for j in range(3)
-    )
-    alone = wires["step"]
-    rate = card.bandwidth * cost.share
+    load, rate = work.offload, card.bandwidth * cost.share
+    host = host_rate(card, network.per_node)[i] if not load.is_empty else 1.0
+    links, nets, copies = overlapped(work, network, sum(forward), sum(backward), host, cost, i)
     return (
         *(k * (f + b) for f, b in zip(forward, backward, strict=True)),
-        inside + (alone[0] if alone[0] >= alone[1] else 0.0),
-        between + (alone[1] if alone[1] > alone[0] else 0.0) + wires["wait"][1], copies,
+        links, nets, copies,
         work.optimizer_bytes * cost.foreach[0 if work.fused else 1] / rate,
         adam_seconds(load, i) + load.up / host if load.adam else 0.0,
         nvme_seconds(load, i) if load.nvme_read else 0.0,
     )  # fmt: skip
+
+
+def overlapped(
+    work: Amounts, network: Links, busy_f: float, busy_b: float, host: float, cost: Costs, i: int
+) -> tuple[float, float, float]:
+    """S.2: seconds that links, network and host copies add to all micro-steps, and what the step adds alone."""
+    sent, load, k = work.sent, work.offload, work.micro_steps
+    if sent is SILENT and load.is_empty:
+        return 0.0, 0.0, 0.0
+    wires_f, wires_b = seconds(sent.forward, network, i), seconds(sent.backward, network, i)
+    every_f = first_f = exposed(busy_f, wires_f, load.forward / host, cost)
+    every_b = last_b = exposed(busy_b, wires_b, load.backward / host, cost)
+    if sent.once.inside or sent.once.between:
+        once = seconds(sent.once, network, i)
+        first_f = exposed(busy_f, (wires_f[0] + once[0], wires_f[1] + once[1]), load.forward / host, cost)
+    if sent.last.inside or sent.last.between or load.sync:
+        last = seconds(sent.last, network, i)
+        wires_b = wires_b[0] + last[0], wires_b[1] + last[1]
+        last_b = exposed(busy_b, wires_b, (load.backward + load.sync) / host, cost)
+    inside, between = seconds(sent.step, network, i)
+    links = (k - 1) * (every_f[0] + every_b[0]) + first_f[0] + last_b[0] + (inside if inside >= between else 0.0)
+    nets = (k - 1) * (every_f[1] + every_b[1]) + first_f[1] + last_b[1] + (between if between > inside else 0.0)
+    copies = (k - 1) * (every_f[2] + every_b[2]) + first_f[2] + last_b[2]
+    return links, nets + waiting(sent.total, i), copies
 
 
 def compute(work: Amounts, card: Rates, cost: Costs, i: int) -> tuple[Seconds, Seconds]:
@@ -104,7 +115,8 @@ def compute(work: Amounts, card: Rates, cost: Costs, i: int) -> tuple[Seconds, S
     logits = moved.logits * work.logit_bytes[i] / memory
     scores = moved.scores * cost.scores / memory
     packed = moved.packed / (memory * cost.dequant[0 if work.gptq else 1])
-    launches = work.kernels * cost.dispatch * (cost.fused_launches if work.compiled else 1.0) + work.fetches * cost.fetch
+    fused = cost.fused_launches if work.compiled else 1.0
+    launches = work.kernels * cost.dispatch * fused + work.fetches * cost.fetch
     halves = []
     again = moved.passes - 2
     for product, kernel, ends, share, passes, unpacked, over, casts in (
@@ -118,25 +130,6 @@ def compute(work: Amounts, card: Rates, cost: Costs, i: int) -> tuple[Seconds, S
     return halves[0], halves[1]
 
 
-def sent(work: Amounts, network: Links, i: int) -> dict[str, tuple[float, float]]:
-    """N.3: (inside, between) seconds by when they happen: every micro-step's forward and backward, the first
-    forward only (``once``), the last backward only (``last``), beside nothing (``step``) and waiting (``wait``)."""
-    found = dict.fromkeys(("forward", "backward", "once", "last", "step", "wait"), (0.0, 0.0))
-    waiting = 0.0
-    for message in work.messages:
-        inside, between, wait = seconds(message, network, i)
-        waiting += message.times * wait
-        when, times = message.phase, 1
-        if when == "step":
-            times = message.times
-        elif message.times < work.micro_steps:
-            when = "once" if when == "forward" else "last"
-        before = found[when]
-        found[when] = before[0] + times * inside, before[1] + times * between
-    found["wait"] = 0.0, waiting
-    return found
-
-
 def exposed(busy: float, wires: tuple[float, float], host: float, cost: Costs) -> tuple[float, float, float]:
     """S.1: what links, network and host copies add to a phase whose compute takes ``busy`` seconds.
 
@@ -145,8 +138,13 @@ def exposed(busy: float, wires: tuple[float, float], host: float, cost: Costs) -
     """
     inside, between = wires
     a, b, h = cost.hidden
-    added = [a * min(busy, inside), b * min(busy, between), h * min(busy, host)]
+    added = a * min(busy, inside), b * min(busy, between), h * min(busy, host)
     longest = max(inside, between, host)
-    if longest > busy:
-        added[(inside, between, host).index(longest)] += longest - busy
-    return added[0], added[1], added[2]
+    if longest <= busy:
+        return added
+    beyond = longest - busy
+    if inside == longest:
+        return added[0] + beyond, added[1], added[2]
+    if between == longest:
+        return added[0], added[1] + beyond, added[2]
+    return added[0], added[1], added[2] + beyond

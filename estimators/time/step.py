@@ -7,7 +7,7 @@ from functools import cached_property
 
 from estimators.result import Interval
 from estimators.run import Run
-from estimators.time.amounts import Amounts, amounts
+from estimators.time.amounts import SILENT, Amounts, amounts
 from estimators.time.card import Rates, Unknown, rates
 from estimators.time.constants import MODEL_ERROR, NEAR_FULL, NEAR_FULL_COST
 from estimators.time.network import Links, links
@@ -35,12 +35,20 @@ class StepTime:
     """
 
     step_seconds: Interval
-    parts: tuple[Part, ...]
+    expected: tuple[float, ...]  # seconds of each part, in the order of ``estimators.time.phases.FORMULAS``
     tokens: int  # per GPU and step
     model_flops: float
     hardware_flops: float
     peak: float
     notes: tuple[str, ...]
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(
+            Part(name, seconds, RESOURCE[name], FORMULAS[name])
+            for name, seconds in zip(FORMULAS, self.expected, strict=True)
+            if seconds
+        )
 
     @cached_property
     def tokens_per_s_per_gpu(self) -> Interval:
@@ -57,10 +65,10 @@ class StepTime:
 
     @cached_property
     def bound_by(self) -> str:
-        """What most of the step is spent on: compute, memory bandwidth, links, network, PCIe, CPU Adam, NVMe, launches."""
+        """What most of the step is spent on: a resource of ``estimators.time.phases.RESOURCE``."""
         spent: dict[str, float] = {}
-        for part in self.parts:
-            spent[part.resource] = spent.get(part.resource, 0.0) + part.seconds
+        for resource, seconds in zip(RESOURCE.values(), self.expected, strict=True):
+            spent[resource] = spent.get(resource, 0.0) + seconds
         return max(spent, key=lambda resource: spent[resource])
 
     def document(self) -> dict[str, object]:
@@ -102,14 +110,9 @@ def step_time(
     total = sum(expected)
     low = min(total, sum(part_seconds(work, card, network, FAST)) * MODEL_ERROR.low)
     high = max(total, sum(part_seconds(work, card, network, SLOW)) * slow)
-    parts = tuple(
-        Part(name, seconds, RESOURCE[name], FORMULAS[name])
-        for name, seconds in zip(FORMULAS, expected, strict=True)
-        if seconds
-    )
-    return StepTime(Interval(low, total, high), parts, work.tokens, work.model_flops, work.hardware_flops, card.peak,
+    return StepTime(Interval(low, total, high), expected, work.tokens, work.model_flops, work.hardware_flops, card.peak,
                     notes)  # fmt: skip
 
 
 def _notes(work: Amounts, card: Rates, network: Links) -> tuple[str, ...]:
-    return (*card.notes, *(network.notes if work.communicates else ()), *work.notes)
+    return (*card.notes, *(network.notes if work.sent is not SILENT else ()), *work.notes)
