@@ -11,6 +11,7 @@ from estimators.errors import InputError, closest
 
 COMMANDS = {
     "estimate": ("selector.cli.estimate", "memory of every strategy for a model on given GPUs"),
+    "recommend": ("selector.cli.recommend", "which engine, strategy and settings, and why"),
     "explain": ("selector.cli.explain", "one strategy term by term, or why one needs more than another"),
     "models": ("selector.cli.models", "the catalogue of models, with sources"),
     "gpus": ("selector.cli.gpus", "the catalogue of GPUs, with sources"),

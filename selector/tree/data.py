@@ -100,7 +100,7 @@ CONFLICTS = (
              "`documents` follows the drawn tree, which has no DDP; `current` takes DDP where it fits",
              lambda s, leaf: s.billions < SMALL and not s.knows_deepspeed),
     Conflict("compile-above-7b", places.TREE, places.COMPILE_ONLY,
-             "`documents` follows the drawn tree, which asks about torch.compile below 7B only; `current` asks the versions",
+             "`documents` follows the drawn tree, which asks below 7B only; `current` asks the versions",
              lambda s, leaf: s.compile and s.billions >= SMALL),
     Conflict("no-team", places.SUMMARY_13B, places.MIDDLE_BOTH,
              "without a team FSDP is the answer up to 13B, DeepSpeed above it",

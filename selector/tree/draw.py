@@ -104,7 +104,9 @@ def document(policy: str) -> dict[str, Any]:
             {"id": n, "text": LEAVES[n].text, "strategy": LEAVES[n].strategy, "place": _place(LEAVES[n].place)}
             for n in leaves(policy)
         ],
-        "rows": [{"from": a, "to": b, "answer": label, "amendment": rule or None} for a, b, label, rule in edges(policy)],
+        "rows": [
+            {"from": a, "to": b, "answer": label, "amendment": rule or None} for a, b, label, rule in edges(policy)
+        ],
         "amendments": [
             {"id": r.id, "at": r.at, "to": r.to, "strategy": r.strategy, "today": r.today, "source": r.source,
              "gates": [str(g) for g in r.gates], "aged": _place(r.aged)}

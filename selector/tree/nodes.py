@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from estimators.stacks.versions import at_least
 from selector.tree.places import Place
 
 TEAMS = ("pytorch", "deepspeed", "distributed")
@@ -103,9 +104,8 @@ class Gate:
         have = versions.get(self.package)
         if have is None:
             return False
-        found = numbers(have)
-        return (self.since is None or found >= numbers(self.since)) and (
-            self.until is None or found < numbers(self.until)
+        return (self.since is None or at_least(have, self.since)) and (
+            self.until is None or not at_least(have, self.until)
         )
 
     def __str__(self) -> str:
@@ -133,13 +133,3 @@ class Amendment:
     def holds(self, situation: Situation) -> bool:
         return self.when(situation) and all(gate.holds(situation.versions) for gate in self.gates)
 
-
-def numbers(version: str) -> tuple[int, ...]:
-    """``"2.13.0+cpu"`` -> (2, 13, 0): the leading numbers, three of them, so that 2.6 equals 2.6.0."""
-    found: list[int] = []
-    for part in version.split("+")[0].split("."):
-        digits = "".join(c for c in part if c.isdigit()) if part[:1].isdigit() else ""
-        if not digits:
-            break
-        found.append(int(digits))
-    return (*found, 0, 0, 0)[:3]

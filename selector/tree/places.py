@@ -46,8 +46,9 @@ EXPERIENCE_Q = Place(1, FRAMEWORK, "Q3{已有DeepSpeed经验?}", "is there DeepS
 TEAM_Q = Place(1, FRAMEWORK, "Q4{团队技术背景?}", "what is the team's background?")
 
 SMALL_FSDP = Place(
-    1, FRAMEWORK, "7B参数、单节点FSDP零配置优势明显", "below 7B on one node, FSDP without configuration has a clear advantage"
-)
+    1, FRAMEWORK, "7B参数、单节点FSDP零配置优势明显",
+    "below 7B on one node, FSDP without configuration has a clear advantage",
+)  # fmt: skip
 MIDDLE_BOTH = Place(
     1, FRAMEWORK, "7B-30B、多节点两者均可DeepSpeed的通信重叠优化开始显现优势",
     "7B to 30B on several nodes: either; DeepSpeed's overlap begins to show",
@@ -73,8 +74,9 @@ TRAINER_FLAG = Place(
     "with the Hugging Face Trainer DeepSpeed is one argument",
 )  # fmt: skip
 CUSTOM_LOOP = Place(
-    1, FRAMEWORK, "需要自定义训练循环FSDP作为PyTorch原生方案更灵活", "for a training loop of one's own FSDP is more flexible"
-)
+    1, FRAMEWORK, "需要自定义训练循环FSDP作为PyTorch原生方案更灵活",
+    "for a training loop of one's own FSDP is more flexible",
+)  # fmt: skip
 PROFILER = Place(
     1, FRAMEWORK, "调试和profilingFSDP利用PyTorch Profiler学习成本更低",
     "debugging and profiling: FSDP works with the PyTorch Profiler, less to learn",
@@ -111,7 +113,7 @@ SMALL_CARD = Place(
 BEFORE_MODEL = Place(
     2, ZERO, "HfDeepSpeedConfig必须在模型实例化之前就初始化", "HfDeepSpeedConfig must exist before the model is built"
 )
-OFFLOAD_SLOW = Place(2, ZERO, "CPU offload 引入延迟，训练速度可能下降", "CPU offload adds latency and may slow training")
+OFFLOAD_SLOW = Place(2, ZERO, "CPU offload 引入延迟，训练速度可能下降", "CPU offload may slow training")
 EXPORT = Place(
     2, ZERO, "Checkpoint 导出麻烦，需合并分片权重才能用于推理",
     "checkpoints must be merged from shards before inference",

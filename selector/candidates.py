@@ -1,0 +1,239 @@
+"""Every strategy with the best settings that the user left free, or the number that rules it out.
+
+A value that the user gave never changes. Free are: the micro-batch and accumulation (the global batch stays),
+checkpointing, the loss kernel, the optimizer, and, where allowed, the method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from estimators.errors import AdvisorError
+from estimators.memory import Estimate, default_strategies
+from estimators.memory import estimate as estimate_one
+from estimators.strategy import Strategy, parse_strategy
+from estimators.units import gib
+from selector.cost import Cost, cost_of, offload_rank
+from selector.question import Question
+
+# The worse the verdict, the later the candidate; `unknown` is not a no, and is said.
+VERDICT_RANK = {"fits": 0, "tight": 1, "unknown": 1, "no": 2}
+EIGHT_BIT = "adamw-8bit"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Candidate:
+    """A strategy with settings. ``settings`` are the free values that were chosen, all of them."""
+
+    estimate: Estimate
+    method: str
+    method_rank: int
+    settings: Mapping[str, Any]
+    cost: Cost
+
+    @property
+    def strategy(self) -> Strategy:
+        return self.estimate.run.strategy
+
+    @property
+    def name(self) -> str:
+        return self.estimate.strategy
+
+    @property
+    def verdict(self) -> str:
+        return self.estimate.verdict
+
+    @property
+    def tier(self) -> tuple[int, int, int, int]:
+        """What comes before any speed: it fits, without offload, by the preferred method, with its optimizer."""
+        other = int("optimizer" in self.settings)
+        return VERDICT_RANK[self.verdict], offload_rank(self.strategy), self.method_rank, other
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a strategy is out; ``estimate`` is its most frugal variant where memory was the reason."""
+
+    strategy: str
+    why: str
+    estimate: Estimate | None = field(default=None, compare=False)
+
+    @property
+    def excess(self) -> float:
+        """How many times the card it needs; infinite where memory was not the reason."""
+        return self.estimate.gpu.expected / self.estimate.gpu.capacity if self.estimate else float("inf")
+
+
+def candidates(question: Question) -> tuple[list[Candidate], list[Rejection]]:
+    """All legal strategies, or the one that the user named, each with its best settings, and what was rejected."""
+    found: list[Candidate] = []
+    rejected: list[Rejection] = []
+    for name in names(question):
+        strategy = parse_strategy(name)
+        why = pointless(question, strategy)
+        if why and question.strategy is None:
+            rejected.append(Rejection(name, why))
+            continue
+        misses: list[Rejection] = []
+        for rank, method in enumerate(question.methods):
+            answer = best_settings(question, strategy, method, rank)
+            if isinstance(answer, Candidate):
+                found.append(answer)
+            else:
+                misses.append(answer)
+        if len(misses) == len(question.methods):
+            rejected.append(min(misses, key=lambda m: m.excess))
+    return found, rejected
+
+
+def names(question: Question) -> Iterator[str]:
+    """Canonical names of the strategies to try."""
+    if question.strategy is not None:
+        yield question.strategy.name
+        return
+    yield from dict.fromkeys(default_strategies(question.cluster, everything=True))
+
+
+def pointless(question: Question, strategy: Strategy) -> str:
+    """Why a strategy is not worth an estimate; empty where it is."""
+    cluster = question.cluster
+    offloaded = bool(strategy.optimizer or strategy.params)
+    if strategy.base == "single" and cluster.ranks > 1:
+        return f"one GPU of {cluster.ranks}"
+    if cluster.ranks == 1 and strategy.base != "single" and not offloaded:
+        return "one GPU: there is nothing to shard over, `single` holds the same"
+    if strategy.base in ("zero0", "fsdp1-no-shard"):
+        return "shards nothing: `ddp` does the same"
+    if strategy.sharding == "hybrid-shard" and cluster.nodes == 1:
+        return "one node: hybrid sharding is full sharding"
+    if strategy.engine == "fsdp1" and question.policy == "current":
+        return "FSDP1 is deprecated and holds blocks back: FSDP2 in its place (policy documents keeps it)"
+    if "nvme" in (strategy.optimizer, strategy.params) and not cluster.nvme_bytes:
+        return "no NVMe was given; --nvme 4TB says how much a node has"
+    return ""
+
+
+def best_settings(question: Question, strategy: Strategy, method: str, rank: int = 0) -> Candidate | Rejection:
+    """The settings of a strategy that fit at the least cost; the fewest concessions first.
+
+    Tried in order: the defaults; the fused loss; 8-bit AdamW on top. Inside each: with and without recomputing, and the
+    largest micro-batch. The first group with something that fits ends the search; a tight one is kept meanwhile.
+    """
+    fixed = {**question.fields, "method": method}
+    groups = list(concessions(fixed))
+    try:
+        frugal, last = frugal_estimate(question, strategy, fixed, groups)
+    except AdvisorError as reason:
+        if question.strategy is not None:  # the user named it: then it is the question that is wrong
+            raise
+        return Rejection(strategy.name, str(reason))
+    if frugal.verdict == "no":
+        return Rejection(strategy.name, shortage(frugal, last), frugal)
+    if frugal.verdict == "unknown":
+        return as_asked(question, strategy, fixed, rank)
+    tight: Candidate | None = None
+    for group in groups:
+        found = [c for c in variants(question, strategy, fixed, group, rank) if c.verdict != "no"]
+        sure = [c for c in found if c.verdict == "fits"]
+        if sure:
+            return min(sure, key=lambda c: c.cost)
+        if found and tight is None:
+            tight = min(found, key=lambda c: c.cost)
+    return tight or Candidate(frugal, method, rank, last, cost_of(frugal))
+
+
+def as_asked(question: Question, strategy: Strategy, fixed: Mapping[str, Any], rank: int) -> Candidate:
+    """The defaults and the smallest micro-batch: where nobody can say what fits, nothing is tuned."""
+    settings = batch_settings(question, *question.batches[0])
+    estimate = evaluate(question, strategy, {**fixed, **settings})
+    return Candidate(estimate, str(fixed["method"]), rank, settings, cost_of(estimate))
+
+
+def concessions(fixed: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Groups of free kernel settings, from none to all; what the user gave is in none of them."""
+    yield {}
+    loss = {} if "loss" in fixed else {"loss": "fused"}
+    if loss:
+        yield loss
+    if "optimizer" not in fixed:
+        yield {**loss, "optimizer": EIGHT_BIT}
+
+
+def frugal_estimate(
+    question: Question, strategy: Strategy, fixed: Mapping[str, Any], groups: list[dict[str, Any]]
+) -> tuple[Estimate, dict[str, Any]]:
+    """The variant that needs least, with its settings: where it fails, nothing of this strategy fits."""
+    micro, steps = question.batches[0]
+    saved = {} if "checkpointing" in fixed else {"checkpointing": "full"}
+    reason: AdvisorError | None = None
+    for group in reversed(groups):
+        settings = {**group, **saved, **batch_settings(question, micro, steps)}
+        try:
+            return evaluate(question, strategy, {**fixed, **settings}), settings
+        except AdvisorError as problem:  # 8-bit states are not for every engine: the next smaller group
+            reason = problem
+    assert reason is not None
+    raise reason
+
+
+def variants(
+    question: Question, strategy: Strategy, fixed: Mapping[str, Any], group: Mapping[str, Any], rank: int
+) -> Iterator[Candidate]:
+    """One candidate per way of checkpointing, with the largest micro-batch that fits, else the smallest."""
+    for way in [None] if "checkpointing" in fixed else ["none", "full"]:
+        chosen = {**group, **({"checkpointing": way} if way else {})}
+        try:
+            yield largest(question, strategy, fixed, chosen, rank)
+        except AdvisorError:
+            continue
+
+
+def largest(
+    question: Question, strategy: Strategy, fixed: Mapping[str, Any], chosen: Mapping[str, Any], rank: int
+) -> Candidate:
+    """The largest micro-batch that fits for sure, found by bisection: need never falls as it grows."""
+    batches = question.batches
+
+    def at(index: int) -> Candidate:
+        settings = {**chosen, **batch_settings(question, *batches[index])}
+        estimate = evaluate(question, strategy, {**fixed, **settings})
+        return Candidate(estimate, str(fixed["method"]), rank, settings, cost_of(estimate))
+
+    best = at(0)
+    low, high = 0, len(batches) - 1
+    while low < high and best.verdict == "fits":
+        middle = (low + high + 1) // 2
+        tried = at(middle)
+        if tried.verdict == "fits":
+            low, best = middle, tried
+        else:
+            high = middle - 1
+    return best
+
+
+def batch_settings(question: Question, micro: int, steps: int) -> dict[str, int]:
+    """Micro-batch and accumulation, where they follow from a global batch."""
+    return {} if question.global_batch is None else {"micro_batch": micro, "grad_accum": steps}
+
+
+def evaluate(question: Question, strategy: Strategy, fields: Mapping[str, Any]) -> Estimate:
+    """One estimate; the place where a test may put another estimator."""
+    return estimate_one(question.model, question.cluster, strategy, **fields)
+
+
+def shortage(estimate: Estimate, settings: Mapping[str, Any]) -> str:
+    """What is missing, with numbers: the place, need and capacity, the largest term, and what was already tried."""
+    gpu, cluster = estimate.gpu, estimate.run.cluster
+    tried = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in settings.items())
+    after = f", even with {tried}" if tried else ""
+    if estimate.reason == "host RAM":
+        return f"host RAM: {gib(estimate.host.expected, 0)} GiB per node of {gib(cluster.host_bytes or 0, 0)}{after}"
+    if estimate.reason == "NVMe":
+        return f"NVMe: {gib(estimate.nvme_bytes, 0)} GiB per node of {gib(cluster.nvme_bytes or 0, 0)}{after}"
+    process = gpu.expected + sum(o.expected for o in gpu.runtime)
+    instant = estimate.reason.rpartition(" ")[2] or estimate.peak.name
+    term = max((t for t in estimate.peak.terms if t.place == "gpu"), key=lambda t: t.bytes, default=None)
+    most = f", {term.name} {gib(term.bytes, 1)}" if term else ""
+    return f"GPU: {gib(process, 1)} GiB of {gib(gpu.capacity, 1)} at {instant}{most}{after}"

@@ -1,0 +1,54 @@
+"""``dist-advisor recommend``: the choice, the way through the tree, why, and what was rejected."""
+
+from __future__ import annotations
+
+import argparse
+
+from selector.cli.output import check_format, emit
+from selector.cli.parser import add_question_flags, question_of
+
+EXAMPLE = """examples:
+  dist-advisor recommend --model llama-8b --gpus 8xA100-80GB --team pytorch
+  dist-advisor recommend --model llama-8b --gpus A10 --allow qlora
+  dist-advisor recommend --model qwen2.5-72b --gpus 2x8xH100 --global-batch 128 --seq-len 8192 --format json
+  dist-advisor recommend --model llama-13b --gpus 4xA100-40GB --policy documents --goal documents
+  dist-advisor recommend --model llama-8b --gpus 4xA10 --strategy zero3-offload --host-memory 512GB"""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLE
+    add_question_flags(command)
+    group = command.add_argument_group("choice")
+    group.add_argument("--team", metavar="T", help="pytorch, deepspeed or distributed: what the team knows")
+    group.add_argument("--deepspeed-experience", action="store_true", help="the team has run DeepSpeed before")
+    group.add_argument("--policy", default="current", metavar="P", help="documents or current (current)")
+    group.add_argument("--goal", default="fastest", metavar="G", help="fastest, simplest or documents (fastest)")
+    group.add_argument("--allow", default="", metavar="M", help="methods that may replace full training: lora,qlora")
+    group.add_argument("--global-batch", metavar="N", help="sequences per optimizer step, all GPUs together")
+    group.add_argument("--strategy", metavar="S", help="the choice is yours; the rest is as before")
+    group.add_argument("--emit", metavar="DIR", help="write the files to run it there")
+    group.add_argument("--require-fit", action="store_true", help="exit with 1 when nothing fits")
+
+
+def run(parsed: argparse.Namespace) -> int:
+    check_format(parsed)
+    from selector import recommend
+
+    model, cluster, fields = question_of(parsed)
+    answer = recommend(
+        model, cluster, team=parsed.team, deepspeed_experience=parsed.deepspeed_experience, policy=parsed.policy,
+        goal=parsed.goal, allow=parsed.allow, global_batch=parsed.global_batch, strategy=parsed.strategy, **fields,
+    )  # fmt: skip
+    written = answer.emit(parsed.emit) if parsed.emit else None
+    notes = answer.estimate.notes if answer.estimate else ()
+    if parsed.format == "json":
+        document = answer.document()
+        if written is not None:
+            document["files"] = [str(path) for path in written]
+        emit(parsed, document, [], lambda _: None, notes)
+    else:
+        from selector.report.recommendation import rows
+
+        emit(parsed, {}, rows(answer) if parsed.format != "table" else [], lambda c: c.print(answer), notes)
+    fits = answer.estimate is not None and answer.estimate.verdict in ("fits", "tight")
+    return 1 if parsed.require_fit and not fits else 0

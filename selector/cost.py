@@ -1,0 +1,98 @@
+"""What ranks one candidate before another: seconds per token, or, without a time, bytes sent per token.
+
+The second is a stand-in: it knows recomputing, offload and links, not how much of it hides behind computing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from estimators.memory import Estimate
+from estimators.strategy import Strategy
+from estimators.workload import DTYPE_BYTES
+
+# A byte between nodes against one inside a node: NVLink 3/4 (300-450 GB/s) over a NIC of 400 Gbit/s per GPU (50 GB/s).
+BETWEEN_NODES = 6.0
+OFFLOAD_WORDS = ("none", "optimizer in host RAM", "parameters in host RAM", "optimizer on NVMe", "parameters on NVMe")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cost:
+    """Compared in this order. With a time model ``offload`` and ``recompute`` are 0: the seconds hold them."""
+
+    offload: int
+    recompute: int
+    value: float
+    unit: str
+
+    def within(self, other: Cost, share: float) -> bool:
+        """Whether this costs at most ``share`` more than ``other``."""
+        if (self.offload, self.recompute) != (other.offload, other.recompute):
+            return (self.offload, self.recompute) < (other.offload, other.recompute)
+        return self.value <= other.value * (1 + share)
+
+    def against(self, other: Cost) -> str:
+        """This beside another, in words: ``1.31 x the seconds per token``."""
+        if self.offload != other.offload:
+            return f"offload: {OFFLOAD_WORDS[self.offload]} against {OFFLOAD_WORDS[other.offload]}"
+        if self.recompute != other.recompute:
+            return "it recomputes the forward pass" if self.recompute else "it does not recompute the forward pass"
+        return f"{self.value / other.value:.2f} x the {self.unit}" if other.value else f"{self.value:.3g} {self.unit}"
+
+
+def offload_rank(strategy: Strategy) -> int:
+    """0 nothing is offloaded .. 4 parameters on NVMe; an index of ``OFFLOAD_WORDS``."""
+    if strategy.params == "nvme":
+        return 4
+    if strategy.optimizer == "nvme":
+        return 3
+    if strategy.params == "cpu":
+        return 2
+    return 1 if strategy.optimizer else 0
+
+
+def cost_of(estimate: Estimate) -> Cost:
+    """Seconds per token where the estimate has a time, else bytes that a GPU sends per token of its own."""
+    rate = tokens_per_second(estimate)
+    if rate:
+        return Cost(0, 0, 1 / rate, "seconds per token")
+    run = estimate.run
+    work = run.workload
+    tokens = work.micro_batch * work.grad_accum * work.seq_len
+    recompute = 0 if work.checkpointing == "none" else 1
+    return Cost(offload_rank(run.strategy), recompute, bytes_sent(estimate) / tokens, "bytes sent per token")
+
+
+def tokens_per_second(estimate: Estimate) -> float | None:
+    """Expected tokens per second and GPU, or None where there is no time."""
+    time: Any = getattr(estimate, "time", None)
+    rate = getattr(time, "tokens_per_s_per_gpu", None)
+    expected = getattr(rate, "expected", None)
+    return float(expected) if expected else None
+
+
+def bytes_sent(estimate: Estimate) -> float:
+    """Bytes that one GPU sends in an optimizer step, those between nodes weighted.
+
+    With g bytes of gradients, p bytes of parameters as gathered and k micro-steps: replicated 2g; ZeRO-1 g + p';
+    ZeRO-2 k g + p' (p' the trainable part); SHARD_GRAD_OP k (p + g); full shard and ZeRO-3 k (2p + g).
+    Source: Rajbhandari et al. 2020, section 7; torch.distributed.fsdp.
+    """
+    run = estimate.run
+    strategy, steps = run.strategy, run.workload.grad_accum
+    width = DTYPE_BYTES.get(run.settings.compute_dtype, 2)
+    p, trained = run.model.num_params * width, run.model.num_trainable * width
+    g = run.model.num_trainable * DTYPE_BYTES.get(run.settings.reduce_dtype, 2)
+    weight = BETWEEN_NODES if run.cluster.nodes > 1 else 1.0
+    if run.ranks == 1:
+        return 0.0
+    if strategy.sharding == "hybrid-shard":
+        return steps * (2 * p + g) + weight * 2 * g / max(run.shards, 1)
+    if strategy.sharding == "shard-grad-op":
+        return weight * steps * (p + g)
+    if strategy.sharding == "full-shard" or strategy.stage == 3:
+        return weight * steps * (2 * p + g)
+    if strategy.stage == 2:
+        return weight * (steps * g + trained)
+    return weight * (g + trained if strategy.stage == 1 else 2 * g)

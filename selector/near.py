@@ -1,0 +1,138 @@
+"""When nothing fits: the nearest misses, and the smallest changes that work, each verified by the estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from estimators.cluster import FAMILIES, Cluster, parse_cluster
+from estimators.errors import AdvisorError
+from estimators.memory import Estimate
+from estimators.strategy import parse_strategy
+from estimators.units import gib
+from selector.candidates import Candidate, Rejection, candidates, evaluate
+from selector.question import Question
+from selector.ranking import rank
+
+TOKENS = 256  # shorter sequences are tried in multiples of it
+MOST_TIMES = 64  # GPUs are multiplied up to so many times
+NODE = 8  # GPUs of a node, where more are needed than the node has
+ENOUGH = 6  # ways out that an answer shows
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Alternative:
+    """Another answer: a strategy with changes to the question or its settings, its estimate, and why it stands here."""
+
+    strategy: str
+    changes: dict[str, Any]
+    estimate: Estimate
+    why: str
+
+
+def ways_out(question: Question, rejected: Sequence[Rejection]) -> tuple[Alternative, ...]:
+    """Verified changes, the smallest first; then the nearest misses as they are."""
+    found: list[Alternative] = []
+    tries = (*methods(question), *shorter(question, rejected), *bigger(question))
+    for changes, changed in tries:
+        if changed is None:
+            continue
+        answer = solved(changed)
+        if answer is not None:
+            settings = {k: v for k, v in answer.settings.items() if k not in changes}
+            gpu = answer.estimate.gpu
+            why = f"{answer.verdict}: {gib(gpu.process.expected, 1)} of {gib(gpu.capacity, 1)} GiB"
+            found.append(Alternative(answer.name, {**changes, **settings}, answer.estimate, why))
+    return (*found[:ENOUGH], *nearest(rejected))
+
+
+def nearest(rejected: Sequence[Rejection], count: int = 2) -> tuple[Alternative, ...]:
+    """What came closest to fitting, unchanged."""
+    misses = sorted((r for r in rejected if r.estimate), key=lambda r: r.excess)[:count]
+    return tuple(Alternative(r.strategy, {}, r.estimate, f"nearest miss: {r.why}") for r in misses if r.estimate)
+
+
+def solved(question: Question) -> Candidate | None:
+    """The answer to a changed question, or None."""
+    try:
+        found, _ = candidates(question)
+    except AdvisorError:
+        return None
+    choice = rank(question, found).choice
+    return choice if choice is not None and choice.verdict != "no" else None
+
+
+def methods(question: Question) -> Iterator[tuple[dict[str, Any], Question | None]]:
+    """Adapters in place of full training."""
+    if question.methods[0] == "full":
+        for method in ("lora", "qlora"):
+            if method not in question.methods:
+                yield {"method": method}, question.changed(method=method, allow=())
+
+
+def shorter(question: Question, rejected: Sequence[Rejection]) -> Iterator[tuple[dict[str, Any], Question | None]]:
+    """Fewer tokens: the longest sequence, in steps of ``TOKENS``, at which some strategy that nearly fits does."""
+    best = 0
+    for miss in sorted((r for r in rejected if r.estimate), key=lambda r: r.excess)[:3]:
+        assert miss.estimate is not None
+        work = miss.estimate.run.workload
+        free = ("method", "checkpointing", "loss", "optimizer", "micro_batch", "grad_accum")
+        fields = {**question.fields, **{name: getattr(work, name) for name in free}}
+        low, high = 0, (work.seq_len - 1) // TOKENS
+        while low < high:
+            middle = (low + high + 1) // 2
+            changed = {**fields, "seq_len": middle * TOKENS}
+            fits = evaluate(question, parse_strategy(miss.strategy), changed).verdict != "no"
+            low, high = (middle, high) if fits else (low, middle - 1)
+        best = max(best, low * TOKENS)
+    if best:
+        yield {"seq_len": best}, question.changed(seq_len=best)
+
+
+def bigger(question: Question) -> Iterator[tuple[dict[str, Any], Question | None]]:
+    """More GPUs of the kind, then as many of a larger card; the first of each that works."""
+    if question.strategy is not None:
+        question = replace(question, strategy=None)
+    for clusters in (more_of_them(question.cluster), larger_cards(question.cluster)):
+        for text, cluster in clusters:
+            changed = question.changed(cluster=cluster)
+            try:
+                works = solved(changed) is not None
+            except AdvisorError:
+                continue
+            if works:
+                yield {"gpus": text}, changed
+                break
+    if question.cluster.nvme_bytes is None:
+        disk = replace(question.cluster, nvme_bytes=4 * 10**12)
+        yield {"nvme": "4TB"}, question.changed(cluster=disk)
+
+
+def spelled(cluster: Cluster) -> str:
+    nodes = f"{cluster.nodes}x" if cluster.nodes > 1 else ""
+    return f"{nodes}{cluster.gpus_per_node}x{cluster.gpu.label}"
+
+
+def more_of_them(cluster: Cluster) -> Iterator[tuple[str, Cluster]]:
+    """Twice, four times ... the GPUs: the node is filled to eight first."""
+    times = 2
+    while times <= MOST_TIMES:
+        total = cluster.ranks * times
+        per_node = cluster.gpus_per_node if cluster.nodes > 1 or cluster.gpus_per_node > NODE else min(total, NODE)
+        if total % per_node == 0:
+            grown = replace(cluster, gpus_per_node=per_node, nodes=total // per_node)
+            yield spelled(grown), grown
+        times *= 2
+
+
+def larger_cards(cluster: Cluster) -> Iterator[tuple[str, Cluster]]:
+    """Cards with more memory, the smallest first."""
+    cards = {}
+    for family in ("a10", "a40", "l40s", "a100", "h100", "h200", "b200", "b300", "mi300x"):
+        card = parse_cluster(FAMILIES[family][0]).gpu
+        cards[card.id] = card
+    for card in sorted(cards.values(), key=lambda c: c.memory_bytes):
+        if card.memory_bytes > cluster.gpu.memory_bytes * 1.1:
+            grown = replace(cluster, gpu=card)
+            yield spelled(grown), grown

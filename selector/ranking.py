@@ -1,0 +1,114 @@
+"""The order of what is left, and whether the tree's engine or another one is the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from selector.candidates import VERDICT_RANK, Candidate
+from selector.cost import offload_rank
+from selector.question import Question
+from selector.tree import Reading, Situation, read, size_of
+
+TREE_MARGIN = 0.10  # the tree's engine wins when it costs at most so much more than the best
+TIE = 0.03  # closer than this no model tells two strategies apart: the simpler one wins
+LEAF_ENGINES = {"ddp": ("torch", "ddp"), "fsdp": ("fsdp2", "fsdp1"), "deepspeed": ("deepspeed",)}
+
+# How much there is to set up and to understand; after it the ways of offload.
+SIMPLICITY = {
+    name: place
+    for place, group in enumerate(
+        (
+            ("single",), ("ddp",), ("fsdp-full-shard", "fsdp1-full-shard"), ("zero1",), ("zero2",),
+            ("fsdp-shard-grad-op", "fsdp1-shard-grad-op"), ("zero3",), ("fsdp-hybrid-shard", "fsdp1-hybrid-shard"),
+        )
+    )
+    for name in group
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Ranking:
+    """``choice`` is the answer (None: nothing fits), ``tree`` the best of the leaf, ``order`` all, the choice first."""
+
+    choice: Candidate | None
+    tree: Candidate | None
+    best: Candidate | None
+    order: tuple[Candidate, ...]
+    reading: Reading
+
+    @property
+    def follows_tree(self) -> bool:
+        return self.choice is not None and self.choice is self.tree
+
+
+def rank(question: Question, found: Sequence[Candidate]) -> Ranking:
+    """Read the tree with the verdicts in hand, order the candidates by the goal, and choose."""
+    reading = read(situation_of(question, found), question.policy)
+    order = tuple(sorted(found, key=lambda c: sort_key(question, c)))
+    if not order:
+        return Ranking(None, None, None, (), reading)
+    best = simplest_of_equals(question, order)
+    tree = trees_candidate(question, reading, order)
+    choice = best
+    if question.strategy is None and tree is not None and wins(question, tree, best):
+        choice = tree
+    rest = tuple(c for c in order if c is not choice)
+    return Ranking(choice, tree, best, (choice, *rest), reading)
+
+
+def sort_key(question: Question, candidate: Candidate) -> tuple[object, ...]:
+    """Fits before tight, no offload before offload, the preferred method, then the goal."""
+    simple = SIMPLICITY.get(candidate.strategy.base, len(SIMPLICITY))
+    concessions = sum(1 for name in ("loss", "optimizer") if name in candidate.settings)
+    if question.goal == "simplest":
+        return (*candidate.tier, simple, concessions, candidate.cost)
+    return (*candidate.tier, candidate.cost, concessions, simple)
+
+
+def simplest_of_equals(question: Question, order: Sequence[Candidate]) -> Candidate:
+    """The first, or a simpler one that is as good as it within what a model can tell."""
+    first = order[0]
+    if question.goal == "simplest":
+        return first
+    equals = [c for c in order if c.tier == first.tier and c.cost.within(first.cost, TIE)]
+    return min(equals, key=lambda c: SIMPLICITY.get(c.strategy.base, len(SIMPLICITY)))
+
+
+def trees_candidate(question: Question, reading: Reading, order: Sequence[Candidate]) -> Candidate | None:
+    """What the leaf means among the candidates.
+
+    Under ``documents``, or where an amendment names it, exactly the leaf's strategy, with the least offload that makes
+    it fit; else the best of the leaf's engine.
+    """
+    named = [c for c in order if c.strategy.base == reading.strategy]
+    exact = question.policy == "documents" or any(a.strategy for a in reading.amendments)
+    if exact and named:
+        return min(named, key=lambda c: (VERDICT_RANK[c.verdict], offload_rank(c.strategy)))
+    own = [c for c in order if c.strategy.engine in LEAF_ENGINES[reading.leaf]]
+    if not own:
+        return None
+    return simplest_of_equals(question, own) if question.policy == "current" else own[0]
+
+
+def wins(question: Question, tree: Candidate, best: Candidate) -> bool:
+    """The tree's engine is taken for goal ``documents``, and where it is as good in kind and within the margin."""
+    if question.goal == "documents":
+        return True
+    return tree.tier == best.tier and question.goal == "fastest" and tree.cost.within(best.cost, TREE_MARGIN)
+
+
+def situation_of(question: Question, found: Sequence[Candidate]) -> Situation:
+    """The question as the tree sees it; verdicts of DDP and ZeRO-2 count without concessions of method or optimizer."""
+    billions, because = size_of(question.model)
+    plain = {c.name: c.verdict == "fits" for c in found if c.method_rank == 0 and "optimizer" not in c.settings}
+    asked = question.strategy is None
+    whole = "single" if question.cluster.ranks == 1 else "ddp"
+    versions = found[0].estimate.run.settings.versions if found else {}
+    return Situation(
+        billions=billions, size_because=because, compile=question.compile,
+        deepspeed_experience=question.deepspeed_experience, team=question.team, seq_len=question.seq_len,
+        gpus=question.cluster.ranks, method=question.methods[0], stack=str(question.fields.get("stack", "trainer")),
+        ddp_fits=plain.get(whole, False) if asked else None,
+        zero2_fits=plain.get("zero2", False) if asked else None, versions=versions,
+    )  # fmt: skip

@@ -1,0 +1,164 @@
+"""Why: the sentences of an answer, each with the numbers that it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from estimators.memory import Estimate
+from estimators.units import gib
+from selector.candidates import Candidate, Rejection
+from selector.cost import OFFLOAD_WORDS, offload_rank, tokens_per_second
+from selector.question import Question
+from selector.ranking import TREE_MARGIN, Ranking
+from selector.tree import Situation, read
+
+ENGINE_WORDS = {"torch": "one process", "ddp": "DDP", "fsdp1": "FSDP1", "fsdp2": "FSDP", "deepspeed": "DeepSpeed"}
+LEAF_WORDS = {"ddp": "DDP", "fsdp": "FSDP", "deepspeed": "DeepSpeed"}
+
+
+def binding(estimate: Estimate) -> str:
+    """The instant that needs most, and the term that is largest in it."""
+    terms = [t for t in estimate.peak.terms if t.place == "gpu"]
+    most = max(terms, key=lambda t: t.bytes) if terms else None
+    return estimate.peak.name + (f" binds, mostly {most.name} ({gib(most.bytes, 1)} GiB)" if most else "")
+
+
+def use_of_card(estimate: Estimate) -> str:
+    """``31.2 of 79.1 GiB``: the whole process against what the card reports."""
+    return f"{gib(estimate.gpu.process.expected, 1)} of {gib(estimate.gpu.capacity, 1)} GiB"
+
+
+def reasons(question: Question, ranking: Ranking, rejected: Sequence[Rejection]) -> list[str]:
+    """Everything that led to the choice, most important first."""
+    choice = ranking.choice
+    if choice is None:
+        return [tree_sentence(ranking), *question.notes]
+    found = [tree_sentence(ranking)]
+    if question.strategy is not None:
+        found.append(f"{choice.name} is your choice; only its free settings were looked for")
+    elif not ranking.follows_tree:
+        found.append(against_tree(question, ranking, rejected))
+    found += verdict_sentences(choice)
+    if question.strategy is None:
+        found += need_sentences(choice, ranking, rejected)
+    found += settings_sentences(choice)
+    return [*found, *question.notes]
+
+
+def tree_sentence(ranking: Ranking) -> str:
+    reading = ranking.reading
+    way = ", ".join(f"{s.id.replace('_', ' ')} {s.answer}" for s in reading.path)
+    return f"the tree ({reading.policy}) says {LEAF_WORDS[reading.leaf]}: {way}"
+
+
+def against_tree(question: Question, ranking: Ranking, rejected: Sequence[Rejection]) -> str:
+    """Why another engine than the tree's is better here, with numbers."""
+    choice, tree, reading = ranking.choice, ranking.tree, ranking.reading
+    assert choice is not None
+    says = f"the tree would say {tree.name if tree else reading.strategy}"
+    if tree is None:
+        own = next((r for r in rejected if r.strategy.split(":")[0].split("+")[0] == reading.strategy), None)
+        why = own.why if own else "no strategy of that engine is legal"
+        return f"{says}, which is out here ({why}); {choice.name} is not"
+    if tree.tier != choice.tier:
+        return f"{says} ({tier_words(tree)}); {choice.name} is better here ({tier_words(choice)})"
+    if question.goal == "simplest":
+        return f"{says}; {choice.name} is simpler"
+    return (
+        f"{says}; {choice.name} is better here: {tree.name} costs {tree.cost.against(choice.cost)}, more than the "
+        f"{TREE_MARGIN:.0%} that the tree is given"
+    )
+
+
+def tier_words(candidate: Candidate) -> str:
+    words = [candidate.verdict, use_of_card(candidate.estimate)]
+    place = offload_rank(candidate.strategy)
+    if place:
+        words.append(OFFLOAD_WORDS[place])
+    if candidate.method != "full":
+        words.append(candidate.method)
+    if "optimizer" in candidate.settings:
+        words.append(f"only with {candidate.settings['optimizer']}")
+    return ", ".join(words)
+
+
+def verdict_sentences(choice: Candidate) -> Iterator[str]:
+    estimate = choice.estimate
+    if choice.verdict == "tight":
+        high = gib(estimate.gpu.process.high, 1)
+        yield f"tight: it is expected to fit, but may need up to {high} GiB of {gib(estimate.gpu.capacity, 1)}"
+    elif choice.verdict == "unknown":
+        yield f"unknown whether it fits: {estimate.reason}; it was not ruled out"
+    elif choice.verdict == "no":
+        yield f"it does not fit ({estimate.reason}): see the alternatives"
+    rate = tokens_per_second(estimate)
+    if rate:
+        yield f"about {rate:,.0f} tokens per second and GPU"
+
+
+def need_sentences(choice: Candidate, ranking: Ranking, rejected: Sequence[Rejection]) -> Iterator[str]:
+    """Why sharding, and why offload: what fails without."""
+    strategy = choice.strategy
+    whole = "single" if choice.estimate.run.ranks == 1 else "ddp"
+    missed = {r.strategy: r.why for r in rejected}
+    if strategy.is_sharded and not offload_rank(strategy) and whole in missed:
+        yield f"sharded because {whole} does not fit: {missed[whole]}"
+    if offload_rank(strategy):
+        resident = [r for r in rejected if r.estimate and "+" not in r.strategy]
+        nearest = min(resident, key=lambda r: r.excess, default=None)
+        if nearest is not None:
+            yield f"offloaded because nothing fits without; the nearest, {nearest.strategy}: {nearest.why}"
+
+
+def settings_sentences(choice: Candidate) -> Iterator[str]:
+    settings = choice.settings
+    if settings.get("checkpointing") == "none":
+        yield "no checkpointing: everything fits without recomputing"
+    elif settings.get("checkpointing") == "full":
+        yield "full checkpointing: saves memory for about a third more computing"
+    if "loss" in settings:
+        yield "fused loss: the same loss without holding the logits"
+    if "optimizer" in settings:
+        yield f"{settings['optimizer']}: with 32-bit states nothing fits on the GPUs"
+    if "micro_batch" in settings:
+        yield (
+            f"micro-batch {settings['micro_batch']} x accumulation {settings['grad_accum']}: the largest that fits, "
+            "the global batch is kept"
+        )
+
+
+def what_would_change(question: Question, ranking: Ranking, situation: Situation) -> list[str]:
+    """Answers to the tree's questions that would lead to another leaf; no estimate is made for it."""
+    leaf, found = ranking.reading.leaf, []
+    compiling = "without torch.compile" if situation.compile else "with torch.compile"
+    flips = [(compiling, replace(situation, compile=not situation.compile))]
+    for team in ("pytorch", "deepspeed"):
+        if team != situation.team:
+            flips.append((f"with team {team}", replace(situation, team=team)))
+    if not situation.knows_deepspeed:
+        flips.append(("with DeepSpeed experience", replace(situation, deepspeed_experience=True)))
+    for words, flipped in flips:
+        other = read(flipped, question.policy)
+        if other.leaf != leaf:
+            found.append(f"{words} the tree says {LEAF_WORDS[other.leaf]} ({other.strategy})")
+    return found
+
+
+def headline(question: Question, ranking: Ranking, command: str) -> str:
+    """The first line of every answer: the choice, GiB of the card's, what binds, and what to run."""
+    model, cluster, choice = question.model, question.cluster, ranking.choice
+    where = f"{cluster.nodes} x " if cluster.nodes > 1 else ""
+    gpus = f"{where}{cluster.gpus_per_node} x {cluster.gpu.label}"
+    if choice is None:
+        return (
+            f"Nothing fits: no strategy trains {model.name} at {question.seq_len} tokens on {gpus} "
+            f"({gib(cluster.gpu.memory_bytes, 1)} GiB each); see what would"
+        )
+    method = "" if choice.method == "full" else f" by {choice.method}"
+    return (
+        f"Train {model.name}{method} on {gpus} with {choice.name}: {use_of_card(choice.estimate)} per GPU "
+        f"({choice.verdict}), {binding(choice.estimate)}; run: {command}"
+    )
+
+
