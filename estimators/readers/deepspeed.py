@@ -117,7 +117,9 @@ def _offload(zero: Section, draft: Draft, block: str, role: str) -> None:
     if inner.flag("super_offload"):
         draft.notes.append(f"{inner.where('super_offload')} changes what the engine holds, and that is not estimated")
     inner.flag("pin_memory", auto=True)
-    inner.leftover(draft, keys.OFFLOAD_OTHER[block], "no effect on the estimate", _UNKNOWN)
+    inner.leftover(
+        draft, keys.OFFLOAD_OTHER[block] | keys.OFFLOAD_KNOBS[block].keys(), "no effect on the estimate", _UNKNOWN
+    )
 
 
 def _placed(draft: Draft, role: str, block: str, device: Value) -> None:

@@ -34,7 +34,7 @@ def read_training_arguments(section: Section, draft: Draft, ranks: int | None = 
     _ddp(section, draft)
     _elsewhere(section, draft)
     _defaults(section, draft, stack)
-    section.leftover(draft, keys.OTHER, "no effect on the estimate", "not an argument of the Trainer")
+    section.leftover(draft, keys.OTHER | keys.DDP.keys(), "no effect on the estimate", "not an argument of the Trainer")
 
 
 def _stack(section: Section, draft: Draft) -> str:

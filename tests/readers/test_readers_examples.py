@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from estimators.readers import read_config
+from estimators.strategy import parse_strategy
+from estimators.workload import workload as settled
 
 CONFIGS = Path(__file__).parent / "configs"
 
@@ -55,6 +57,8 @@ def test_example(name: str, kind: str, strategy: str, workload: dict[str, Any]) 
     reading = read_config(CONFIGS / name)
     assert (reading.kind, reading.strategy.name, dict(reading.workload)) == (kind, strategy, workload)
     assert reading.files[0] == CONFIGS / name
+    assert parse_strategy(reading.strategy.name) == reading.strategy
+    assert settled(**reading.workload)  # the workload takes every field as it is
 
 
 def test_every_value_has_a_place() -> None:
