@@ -183,8 +183,10 @@ class Census(TorchDispatchMode):
         setattr(owner, function, marked)
         return lambda: setattr(owner, function, original)
 
-    def own_before(self, owner: Any, function: str, label: str, tensors: Callable[..., Iterable[Any]]) -> Callable[[], None]:
-        """Before every call of ``owner.function``, label what ``tensors`` finds in its arguments; the answer undoes it."""
+    def own_before(
+        self, owner: Any, function: str, label: str, tensors: Callable[..., Iterable[Any]]
+    ) -> Callable[[], None]:
+        """Before every call of ``owner.function``, label what ``tensors`` finds in its arguments."""
         original = getattr(owner, function)
 
         @wraps(original)

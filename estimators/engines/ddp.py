@@ -11,8 +11,8 @@ One optimizer step, as torch 2.13 runs it (torch/nn/parallel/distributed.py, tor
     step      gradients, states, buckets
     save      the state dict is the parameters themselves
 
-How the buckets are cut (``bucket_cap_mb``, the rebuild in the second step) does not change their sum. The 16-bit weights
-that autocast caches are the network's, not the engine's.
+How the buckets are cut (``bucket_cap_mb``, the rebuild in the second step) does not change their sum. The 16-bit
+weights that autocast caches are the network's, not the engine's.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import NamedTuple
 from estimators.engines import sharding
 from estimators.engines.sharding import Amount, Dtypes, as_terms
 from estimators.model.spec import ModelSpec, Parameter
+from estimators.optimizers import tables_bytes
 from estimators.result import Term
 from estimators.run import Run
 from estimators.units import MIB
@@ -112,7 +113,7 @@ def totals(plan: Plan) -> Totals:
             tensors += part.count
             states += part.count * beside
             host_states += part.count * elsewhere
-    tables = sharding.tables_bytes(dtypes.optimizer) if tensors else 0
+    tables = tables_bytes(dtypes.optimizer) if tensors else 0
     return Totals(parameters, gradients, largest, tied, tensors, states + tables, host_states, broadcast_copies(plan))
 
 
@@ -126,7 +127,8 @@ def stored_bytes(parameter: Parameter, dtypes: Dtypes) -> int:
 def broadcast_copies(plan: Plan) -> int:
     """The largest two neighbouring buckets of ``_sync_module_states``: a bucket closes when it reaches 250 MiB.
 
-    Tensors of one dtype share a bucket, parameters first, then buffers (reducer.cpp, compute_bucket_assignment_by_size).
+    Tensors of one dtype share a bucket, parameters first, then buffers (reducer.cpp,
+    compute_bucket_assignment_by_size).
     """
     if not plan.distributed:
         return 0
@@ -167,14 +169,19 @@ def _hold(plan: Plan) -> dict[str, tuple[Term, ...]]:
         before = {**base, "gradients": total.gradients if plan.accumulates == "apart" else apart}
     broadcast = weights["model buffers"] if plan.distributed and plan.accumulates != "apart" else 0
     moments = {
-        "load": sharding.largest([{**weights, **kept, "broadcast copies": 0}, {**weights, "broadcast copies": total.broadcast}]),
+        "load": sharding.largest(
+            [{**weights, **kept, "broadcast copies": 0}, {**weights, "broadcast copies": total.broadcast}]
+        ),
         "forward": {**before, "broadcast copies": broadcast},
         "backward": {**before, "gradients": before.get("gradients", apart), **_arriving(plan, total)},
         "reduce": {**base, "gradients": apart},
         "step": {**base, "gradients": apart},
         "save": {**base, "gradients": apart if plan.accumulates else 0},
     }
-    on_host = {"step counters": total.host_states * plan.node_ranks, "map of used parameters": used_map * plan.node_ranks}
+    on_host = {
+        "step counters": total.host_states * plan.node_ranks,
+        "map of used parameters": used_map * plan.node_ranks,
+    }
     at_load = {"map of used parameters": on_host["map of used parameters"]}
     return {
         name: (*as_terms(moment, AMOUNTS), *as_terms(at_load if name == "load" else on_host, HOST_AMOUNTS, "host"))

@@ -23,6 +23,7 @@ from functools import lru_cache
 from estimators.engines import sharding
 from estimators.engines.fsdp1_units import Laid, Plan, lay_out, plan_of
 from estimators.engines.sharding import NOTHING, Amount, Moment, Position, Sizes, as_terms, largest, plus
+from estimators.optimizers import tables_bytes
 from estimators.result import Term
 from estimators.run import Run
 
@@ -125,7 +126,7 @@ def reduce_moments(plan: Plan) -> Iterator[Moment]:
         before = _prefetched(plan, p, "pre", "post")
         around = {
             "gathered root unit": laid.root.gathered,
-            "gathered units": _kept(plan, p.earlier).gathered + before.gathered,
+            "gathered units": _kept(plan, p.earlier).gathered + before.gathered + laid.nested * p.unit.gathered,
             "root gradients": laid.early,
         }
         if plan.backward_prefetch == "post":
@@ -142,7 +143,9 @@ def _reduction(plan: Plan, laid: Laid, unit: Sizes, done: Sizes) -> Moment:
     output = {"sharded gradients": unit.reduce_out} if becomes_gradient else {"reduced gradient": unit.reduce_out}
     if not becomes_gradient and unit.reduce_out != unit.shard_gradients and plan.sharded:
         output["sharded gradients"] = unit.shard_gradients
-    return plus(held, {"flat gradient": unit.held, "gradient to reduce": unit.reduce_in}, output)
+    # with accumulation: what was added to the flat gradient lives as long as the hooks on it run
+    flat = unit.held * (2 if plan.accumulates == "whole" else 1)
+    return plus(held, {"flat gradient": flat, "gradient to reduce": unit.reduce_in}, output)
 
 
 # -- what stays around a moment --------------------------------------------------------------------------------------
@@ -194,7 +197,7 @@ def _hold(plan: Plan) -> dict[str, tuple[Term, ...]]:
     base = {
         "parameter shards": laid.all.shard * on_device,
         **at_load,
-        "optimizer states": (laid.states + sharding.tables_bytes(plan.dtypes.optimizer)) * on_device,
+        "optimizer states": (laid.states + tables_bytes(plan.dtypes.optimizer)) * on_device,
     }
     return {
         name: (*as_terms(plus(at_load if name == "load" else base, largest(found)), AMOUNTS), *_host(plan, name))

@@ -141,6 +141,7 @@ class Laid(NamedTuple):
     all: Sizes
     states: int
     host_states: int
+    nested: bool  # adapters are units inside a block: they reduce while the block is still gathered
 
 
 @lru_cache(maxsize=1024)
@@ -163,6 +164,7 @@ def lay_out(plan: Plan) -> Laid:
         total + root_size,
         beside,
         elsewhere,
+        any(len({p.trainable for p in unit.parameters}) > 1 for unit in others),
     )
 
 

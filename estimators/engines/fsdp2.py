@@ -24,6 +24,7 @@ from functools import lru_cache
 from estimators.engines import sharding
 from estimators.engines.fsdp2_units import Laid, Plan, lay_out, parameter_sizes, plan_of
 from estimators.engines.sharding import NOTHING, Amount, Moment, Position, Sizes, as_terms, largest, plus
+from estimators.optimizers import tables_bytes
 from estimators.result import Term
 from estimators.run import Run
 
@@ -110,7 +111,11 @@ def backward_moments(plan: Plan) -> Iterator[Moment]:
     left = {"gathered root unit": root.gathered, **_kept(plan, laid.others)}
     held = _accumulated(plan, laid.all, laid.all, NOTHING)
     if plan.reshard:
-        yield {**held, **plus(_kept(plan, laid.all), {"all-gather buffers": _flat(plan, root)}), "cast shards": _cast(plan, root)}
+        yield {
+            **held,
+            **plus(_kept(plan, laid.all), {"all-gather buffers": _flat(plan, root)}),
+            "cast shards": _cast(plan, root),
+        }
         yield {**held, **left, "all-gather buffers": _flat(plan, root)}
     for p in reversed(laid.positions):
         yield from _unit_backward(plan, p)
@@ -135,14 +140,20 @@ def _unit_backward(plan: Plan, p: Position) -> Iterator[Moment]:
     before = p.previous if p.previous is not None and plan.reshard and plan.backward_prefetch else NOTHING
     left = {
         "gathered root unit": laid.root.gathered,
-        "root gradients": _gradients(plan, laid.early),
+        "root gradients": _early(plan),
         "reduce-scatter input": p.following.reduce_in if p.following else 0,
         "all-reduce inputs": _held_back(plan, p.later),
         **_accumulated(plan, laid.all, laid.all + p.later * -1, p.later),
     }
     if plan.reshard:
-        yield plus(left, _kept(plan, p.earlier + p.unit), {"gathered units": p.unit.gathered, "all-gather buffers": _flat(plan, p.unit)})
-    here = plus(left, _kept(plan, p.earlier), {"gathered units": p.unit.gathered, "all-gather buffers": _flat(plan, before)})
+        yield plus(
+            left,
+            _kept(plan, p.earlier + p.unit),
+            {"gathered units": p.unit.gathered, "all-gather buffers": _flat(plan, p.unit)},
+        )
+    here = plus(
+        left, _kept(plan, p.earlier), {"gathered units": p.unit.gathered, "all-gather buffers": _flat(plan, before)}
+    )
     yield {**here, "cast shards": _cast(plan, before)}
     yield {**here, "unit gradients": _gradients(plan, p.unit)}
 
@@ -157,7 +168,7 @@ def reduce_moments(plan: Plan) -> Iterator[Moment]:
         around = {"all-gather buffers": _flat(plan, before)} if not late else {}
         if not late:
             around["gathered root unit"] = laid.root.gathered
-            around["root gradients"] = _gradients(plan, laid.early)
+            around["root gradients"] = _early(plan)
         done = p.later + laid.root if late else p.later
         yield from _reduction(plan, p.unit, done, plus(around, _kept(plan, p.earlier)))
     waiting = {"gathered units": tail.gathered, "unit gradients": _gradients(plan, tail)}
@@ -209,8 +220,16 @@ def _cast(plan: Plan, unit: Sizes) -> int:
 
 def _gradients(plan: Plan, unit: Sizes) -> int:
     """Whole gradients; where they are held in the compute dtype anyway, autograd adds to them one by one."""
-    in_place = plan.accumulates == "whole" and plan.dtypes.reduce == plan.dtypes.compute
-    return unit.largest if in_place else unit.gradients
+    return unit.largest if _adds_in_place(plan) else unit.gradients
+
+
+def _early(plan: Plan) -> int:
+    """The root's gradients that wait for the end of backward: of head and final norm."""
+    return 0 if _adds_in_place(plan) else lay_out(plan).early.gradients
+
+
+def _adds_in_place(plan: Plan) -> bool:
+    return plan.accumulates == "whole" and plan.dtypes.reduce == plan.dtypes.compute
 
 
 def _kept(plan: Plan, units: Sizes) -> Moment:
@@ -265,7 +284,7 @@ def _hold(plan: Plan) -> dict[str, tuple[Term, ...]]:
         "parameter shards": laid.all.shard * on_device,
         "quantisation statistics": sum(sharding.per_part(part, lambda p: p.side_bytes) for part in plan.model.parts),
         "model buffers": sharding.model_buffers(plan.model),
-        "optimizer states": (laid.all.states + sharding.tables_bytes(plan.dtypes.optimizer)) * on_device,
+        "optimizer states": (laid.all.states + tables_bytes(plan.dtypes.optimizer)) * on_device,
     }
     at_load = {name: base[name] for name in ("quantisation statistics", "model buffers")}
     terms = {

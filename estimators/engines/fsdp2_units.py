@@ -121,4 +121,6 @@ def lay_out(plan: Plan) -> Laid:
         total = total + size * count
     names = set(plan.model.tied.values())
     tied = sized(Unit("tied", tuple(p for p in root.parameters if p.name in names))).gradients
-    return Laid(sized(root), sized(Unit("early", early)), tied, tuple(sharding.positions(runs)), total, sized(root) + total)
+    return Laid(
+        sized(root), sized(Unit("early", early)), tied, tuple(sharding.positions(runs)), total, sized(root) + total
+    )

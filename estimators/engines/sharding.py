@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from estimators.model.spec import ModelSpec, Parameter, Part
-from estimators.optimizers import BESIDE, resolved_dtype, states, tables_bytes
+from estimators.optimizers import BESIDE, resolved_dtype, states
 from estimators.result import Term
 from estimators.run import Run
 from estimators.workload import DTYPE_BYTES
@@ -65,12 +65,15 @@ class Dtypes(NamedTuple):
 class Sizes:
     """Bytes of one unit on one rank, or a sum of such.
 
-    ``shard`` parameters between uses; ``staged`` a copy in the compute dtype, ``cast`` the same of those that change dtype; ``gathered`` the
-    unit whole; ``gradients`` what autograd computes, ``held`` the same as it is kept over micro-steps without
-    reduction; ``reduce_in`` and ``reduce_out`` the ends of a reduce-scatter; ``shard_gradients`` for the optimizer;
-    ``states`` beside the parameters and ``host_states`` always in host RAM; ``pinned`` the shards as page-locked memory.
+    ``whole`` as loaded, before it is cut; ``shard`` parameters between uses; ``staged`` a copy on the way to the device,
+    ``cast`` a copy of those that change dtype, made to be gathered; ``gathered`` the unit whole; ``gradients`` what
+    autograd computes, ``held`` the same as it is kept over micro-steps without reduction; ``reduce_in`` and
+    ``reduce_out`` the ends of a reduce-scatter; ``shard_gradients`` for the optimizer; ``states`` beside the parameters
+    and ``host_states`` always in host RAM; ``pinned`` and ``pinned_gradients`` the shards as page-locked memory;
+    ``last``, ``last_held`` and ``largest`` gradients of one tensor of a unit, which have no sum.
     """
 
+    whole: int = 0
     shard: int = 0
     staged: int = 0
     cast: int = 0
@@ -84,10 +87,9 @@ class Sizes:
     host_states: int = 0
     pinned: int = 0
     pinned_gradients: int = 0
-    whole: int = 0  # as loaded, before it is sharded
-    last: int = 0  # gradients of the last trainable tensor of a unit
+    last: int = 0
     last_held: int = 0
-    largest: int = 0  # gradients of the largest tensor of a unit
+    largest: int = 0
 
     def __add__(self, other: Sizes) -> Sizes:
         return Sizes(*(getattr(self, n) + getattr(other, n) for n in _SIZE_NAMES))
@@ -107,7 +109,9 @@ def units(model: ModelSpec, wrap: str) -> tuple[Unit, tuple[Unit, ...]]:
     ``wrap``: ``blocks``; ``blocks+embedding`` and ``blocks+embedding+head`` make those modules units too, unless their
     weight is tied (one unit must hold both ends: ``fully_shard`` refuses anything else); ``none``: all is the root's.
     """
-    apart = {"blocks+embedding": (model.embedding,), "blocks+embedding+head": (model.embedding, model.head)}.get(wrap, ())
+    apart = {"blocks+embedding": (model.embedding,), "blocks+embedding+head": (model.embedding, model.head)}.get(
+        wrap, ()
+    )
     root: list[Parameter] = []
     others: list[Unit] = []
     for part in model.parts:
@@ -243,11 +247,6 @@ def state_bytes(parameter: Parameter, shape: tuple[int, ...] | int, dtypes: Dtyp
     found = states(dtypes.optimizer, shape, dtypes.states_of(parameter), dtypes.impl, parameter.kind, is_head)
     beside = sum(s.bytes for s in found if s.place == BESIDE)
     return beside, sum(s.bytes for s in found) - beside
-
-
-def optimizer_tables(run: Run) -> int:
-    """Code tables of 8-bit optimizers: once a device."""
-    return tables_bytes(run.settings.optimizer)
 
 
 def per_part(part: Part, size: Callable[[Parameter], int]) -> int:

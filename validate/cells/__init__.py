@@ -95,8 +95,10 @@ def _per_rank(term: Term, ranks: int) -> int:
     return term.bytes if term.place == "gpu" else term.bytes // ranks
 
 
-def measure(cells: Sequence[Cell], job: Callable[[Cell], Outcome], seconds: float = 120.0) -> dict[str, Outcome | Failure]:
-    """Run the cells, those of one number of ranks in one process group; of each the rank that needs most at its peak."""
+def measure(
+    cells: Sequence[Cell], job: Callable[[Cell], Outcome], seconds: float = 120.0
+) -> dict[str, Outcome | Failure]:
+    """Run the cells, those of one number of ranks in one process group; of each the rank that needs most."""
     found: dict[str, Outcome | Failure] = {}
     for ranks in sorted({cell.ranks for cell in cells}):
         group = [cell for cell in cells if cell.ranks == ranks]
@@ -104,6 +106,19 @@ def measure(cells: Sequence[Cell], job: Callable[[Cell], Outcome], seconds: floa
         for cell, answer in zip(group, run_on_ranks(jobs, ranks, seconds), strict=True):
             found[cell.id] = answer if isinstance(answer, Failure) else max(answer, key=_needs)
     return found
+
+
+def prepare(cells: Sequence[Cell]) -> None:
+    """Import before the fork what the ranks would each import again."""
+    from importlib import import_module
+
+    names = {f"transformers.models.{cell.config['model_type']}" for cell in cells}
+    names |= {f"{name}.modeling_{name.rpartition('.')[2]}" for name in names}
+    names |= {"torch.distributed.fsdp"} | ({"peft"} if any("lora_rank" in c.workload for c in cells) else set())
+    if any(cell.engine == "deepspeed" for cell in cells):
+        names.add("deepspeed")
+    for name in sorted(names):
+        import_module(name)
 
 
 def _bound(job: Callable[[Cell], Outcome], cell: Cell) -> Callable[[], Outcome]:

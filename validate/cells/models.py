@@ -62,7 +62,9 @@ def spec_of(model: Any, config: Mapping[str, Any]) -> ModelSpec:
         run.append(_parameter(name.removeprefix(stem + ".") if stem else name, parameter))
         parts[-1] = Part(tuple(run), prefix=stem, class_name=blocks.get(stem, ""), buffers=parts[-1].buffers)
     tied = dict(_tied(model))
-    parts[-1] = Part(parts[-1].parameters, prefix=parts[-1].prefix, class_name=parts[-1].class_name, buffers=_buffers(model))
+    parts[-1] = Part(
+        parts[-1].parameters, prefix=parts[-1].prefix, class_name=parts[-1].class_name, buffers=_buffers(model)
+    )
     embedding = _name_of(model, model.get_input_embeddings())
     return ModelSpec(
         "tiny", str(config["model_type"]), type(model).__name__, _merged(parts), dict(config), tied=tied,

@@ -11,6 +11,7 @@ from validate.cells.torch_engines import TorchEngine, wrapped
 
 LORA = {"method": "lora", "lora_rank": 4}
 TOKENS = 8
+FLAT = 9000  # elements: a vector longer than that, made by autograd under FSDP1, is a unit's flat gradient
 STEPS = 3  # the last is read: states exist from the second on, DDP rebuilds its buckets in the second
 
 
@@ -47,10 +48,11 @@ def _cells() -> list[Cell]:
         add(f"{engine}-accumulate-bf16", f"{engine}-full-shard", {**bf16, "grad_accum": 2})
         add(f"{engine}-prefetch", f"{engine}-full-shard:forward_prefetch=1", mixed)
         add(f"{engine}-no-backward-prefetch", f"{engine}-full-shard:backward_prefetch=none", mixed)
-        add(f"{engine}-lora", f"{engine}-full-shard", {**mixed, **LORA})
         add(f"{engine}-whole", f"{engine}-full-shard:wrap=none", mixed)
         add(f"{engine}-wrap-embedding", f"{engine}-full-shard", mixed, wrap="blocks+embedding")
         add(f"{engine}-wrap-head", f"{engine}-full-shard", mixed, wrap="blocks+embedding+head")
+    add("fsdp-lora", "fsdp-full-shard", {**mixed, **LORA})
+    add("fsdp1-lora", "fsdp1-full-shard", {**fp32, **LORA})
     add("fsdp-reduce-bf16", "fsdp-full-shard", {**mixed, "reduce_dtype": "bf16"})
     add("fsdp-hybrid-reduce-bf16", "fsdp-hybrid-shard:shard=2", {**mixed, "reduce_dtype": "bf16"}, 4)
     add("fsdp-reshard-2", "fsdp-full-shard:reshard_after_forward=2", mixed, 4)
@@ -81,7 +83,8 @@ def run(cell: Cell) -> Outcome:
     def label(block: Any) -> str:
         """Gradients that are never anybody's ``.grad``: parts of a sum, or copied at once. No activation has 8 rows."""
         shape = tuple(size for size in block.shape if size != 1)
-        is_gradient = shape in shapes and block.dtype == computed and "torch_cells.py:_train" in block.site
+        is_flat = cell.engine == "fsdp1" and len(shape) == 1 and shape[0] > FLAT
+        is_gradient = (shape in shapes or is_flat) and block.dtype == computed and "torch_cells.py:_train" in block.site
         return "gradients" if is_gradient else ""
 
     with Census(label) as census:
@@ -99,8 +102,14 @@ def run(cell: Cell) -> Outcome:
 
 
 def _model(cell: Cell, settled: Run) -> Any:
-    made = build(cell.config, settled.settings.frozen_dtype if settled.workload.has_adapters else settled.settings.load_dtype)
-    return add_lora(made, settled.workload.lora_rank, settled.settings.adapter_dtype) if settled.workload.has_adapters else made
+    made = build(
+        cell.config, settled.settings.frozen_dtype if settled.workload.has_adapters else settled.settings.load_dtype
+    )
+    return (
+        add_lora(made, settled.workload.lora_rank, settled.settings.adapter_dtype)
+        if settled.workload.has_adapters
+        else made
+    )
 
 
 def _spec(cell: Cell) -> Any:

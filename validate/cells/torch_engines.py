@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,10 +16,12 @@ class TorchEngine:
 
     module: Any
     stored_parameters: Callable[[], Iterable[Any]]
-    micro_step: Callable[..., AbstractContextManager[Any]] = lambda last: nullcontext()  # noqa: E731
+    micro_step: Callable[..., AbstractContextManager[Any]] = lambda last: nullcontext()
     forward_context: Callable[[], AbstractContextManager[Any]] = nullcontext
     undo: list[Callable[[], None]] = field(default_factory=list)
-    reduces_in_calls: bool = False  # gradients are reduced in calls that the census marks; else read the end of backward
+    reduces_in_calls: bool = (
+        False  # gradients are reduced in calls that the census marks; else read the end of backward
+    )
 
     def close(self) -> None:
         for step in self.undo:
@@ -177,6 +179,10 @@ def _fsdp1(model: Any, run: Run, census: Any) -> TorchEngine:
     }[run.strategy.sharding]
     prefetch = {"pre": fsdp.BackwardPrefetch.BACKWARD_PRE, "post": fsdp.BackwardPrefetch.BACKWARD_POST}
     units = {id(m) for m in _units(model, run)}
+    if run.workload.has_adapters:  # as peft's fsdp_auto_wrap_policy does
+        units |= {
+            id(m) for m in model.modules() if not list(m.children()) and any(p.requires_grad for p in m.parameters())
+        }
     census.label_sites(FSDP1_SITES)
     made = fsdp.FullyShardedDataParallel(
         model,
