@@ -35,30 +35,25 @@ def adapted(b: Builder, x: Tensor, name: str) -> Tensor:
 
 def dora(b: Builder, x: Tensor, result: Tensor, name: str, down: Weight, up: Weight, magnitude: Weight) -> Tensor:
     """``DoraLinearLayer.forward`` of peft/tuners/lora/dora.py: the whole B A is made to take the norm of the sum."""
-    tape = b.tape
-    base = b.need(f"{name}.base_layer.weight")
+    tape, base = b.tape, b.need(f"{name}.base_layer.weight")
     eye = tape.new("identity", (down.shape[1], down.shape[1]), down.dtype)
-    lora_weight = b.linear(b.linear(eye, down, f"{name}.lora_A of identity"), up, f"{name}.lora_B of identity")
+    whole = b.linear(b.linear(eye, down, f"{name}.lora_A of identity"), up, f"{name}.lora_B of identity")
     del eye
-    lora_weight = b.cast(lora_weight, x.dtype)
-    lora_weight.node = None
+    whole = b.cast(whole, x.dtype)  # its graph lives as long as this name; no gradient flows through it
     weight = tape.new("base weight, cast", base.shape, x.dtype) if base.dtype != x.dtype else None
-    scaled = tape.new("scaled B A", base.shape, x.dtype)
-    total = tape.new("base + scaled B A", base.shape, x.dtype)
+    scaled = tape.new("scaled B A", base.shape, whole.dtype)
+    both = tape.new("base + scaled B A", base.shape, whole.dtype)
     del scaled
     norm = tape.new("norm", (base.shape[0],), x.dtype)
-    del total, weight
-    factor = tape.new("magnitude / norm", magnitude.shape, promoted(magnitude.dtype, norm.dtype))
-    shape = magnitude.shape
-    tape.record(factor, "div", [magnitude], [("norm", norm)], lambda g: [tape.new("gradient of magnitude", shape, g.dtype)])
+    del both
+    shape, dtype = magnitude.shape, promoted(magnitude.dtype, norm.dtype)
+    factor = tape.new("magnitude / norm", shape, dtype)
+    tape.record(factor, "div", [magnitude], [("norm", norm)], lambda g: [tape.new("gradient of magnitude", shape, dtype)])
     lora_result = b.linear(b.linear(x, down, f"{name}.lora_A"), up, f"{name}.lora_B")
     left = b.multiply(b.shift(factor), result, "magnitude x base")
-    right = b.scale(b.multiply(factor, lora_result, "magnitude x lora"))
-    return b.add(left, right)
-
-
-def promoted(a: str, b: str) -> str:
-    return a if a == b else "fp32"
+    result = b.add(left, b.scale(b.multiply(factor, lora_result, "magnitude x lora")))
+    del weight, whole, left
+    return result
 
 
 def quantised(b: Builder, x: Tensor, parameter: Parameter, bias: Weight | None) -> Tensor:

@@ -40,7 +40,7 @@ class Attention(Products):
             return self.eager_attention(q, k, v, mask, scores)
         if self.kernels.attention == "sdpa" and (mask is not None or scores.softcap):
             return self.masked_sdpa(q, k, v, mask)
-        return self.view(self.sdpa(q, k, v), self._by_token(q, v))
+        return self.view(self.sdpa(q, k, v), self._by_token(q, v), swaps=True)
 
     @staticmethod
     def _by_token(q: Tensor, v: Tensor) -> tuple[Dim, ...]:
@@ -59,7 +59,7 @@ class Attention(Products):
         weights = self.dropout(weights, scores.dropout, "attention dropout")
         output = self.matmul(weights, values, (*q.shape[:-1], v.shape[-1]), "attention output")
         self.kept_until_return.append(weights)
-        return self.contiguous(output, self._by_token(q, v))
+        return self.contiguous(self.view(output, self._by_token(q, v), swaps=True))
 
     def scores(self, q: Tensor, keys: Tensor, scores: Scores) -> Tensor:
         """q k^T, scaled and capped."""
@@ -78,4 +78,4 @@ class Attention(Products):
         heads = q.shape[1]
         k, v = self.repeat_kv(k, heads), self.repeat_kv(v, heads)
         bias = self.tape.new("mask as numbers", mask.shape, self.autocast or q.dtype) if mask is not None else None
-        return self.view(self.sdpa(q, k, v, bias), self._by_token(q, v))
+        return self.view(self.sdpa(q, k, v, bias), self._by_token(q, v), swaps=True)

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from estimators.activations.adapted import adapted, quantised
-from estimators.activations.attention import Attention, Kernels
+from estimators.activations.attention import Kernels
+from estimators.activations.functions import Functions
 from estimators.activations.tape import Dim, Size, Tape, Tensor, Weight
 from estimators.devices import DEVICES, Device
 from estimators.model.spec import Parameter
@@ -32,7 +33,7 @@ class Precision:
     uniform: bool = False
 
 
-class Builder(Attention):
+class Builder(Functions):
     """Modules over one part."""
 
     def __init__(
@@ -54,19 +55,37 @@ class Builder(Attention):
     @property
     def width(self) -> int:
         """Features of the residual stream."""
-        return self.number("hidden_size", self.number("n_embd", self.number("d_model", self.number("dim", 0))))
+        return self.number("hidden_size", "n_embd", "d_model", "dim")
 
-    def number(self, key: str, default: int | None = None) -> int:
-        """An integer of the config."""
-        value = self.config.get(key)
-        if value is None:
-            value = default
-        assert isinstance(value, int | float), f"{key}: {value!r}"
+    def number(self, *keys: str, default: int | None = None) -> int:
+        """The first of these integers that the config has."""
+        value = next((self.config[key] for key in keys if self.config.get(key) is not None), default)
+        assert isinstance(value, int | float), f"{keys}: {value!r}"
         return int(value)
 
-    def fraction(self, key: str, default: float = 0.0) -> float:
-        value = self.config.get(key)
+    def fraction(self, *keys: str, default: float = 0.0) -> float:
+        value = next((self.config[key] for key in keys if self.config.get(key) is not None), default)
         return float(value) if isinstance(value, int | float) else default
+
+    def text(self, *keys: str, default: str = "") -> str:
+        return str(next((self.config[key] for key in keys if self.config.get(key) is not None), default))
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        value = self.config.get(key)
+        return default if value is None else bool(value)
+
+    @property
+    def head_size(self) -> int:
+        """Elements of an attention head."""
+        queries = self.number("num_attention_heads", "n_head", "num_heads", "n_heads")
+        return self.number("head_dim", default=self.width // queries)
+
+    @property
+    def rotary_share(self) -> float:
+        """The share of each head that rotary embeddings turn."""
+        rope = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
+        given = rope.get("partial_rotary_factor") if isinstance(rope, Mapping) else None
+        return float(given) if given is not None else self.fraction("partial_rotary_factor", "rotary_pct", default=1.0)
 
     def weight(self, name: str) -> Weight | None:
         """The parameter of that name as an operation sees it; None when the module has none."""
@@ -118,35 +137,7 @@ class Builder(Attention):
             return quantised(self, x, parameter, bias)
         return self.linear(x, weight, name, bias, transposed=parameter.kind == "conv1d")
 
-    def heads(self, x: Tensor, name: str, size: int, copies_gradient: bool = False) -> Tensor:
+    def heads(self, x: Tensor, name: str, size: int) -> Tensor:
         """A projection seen as [B, heads, S, size]."""
         flat = self.module(x, name)
-        return self.view(flat, ("B", int(flat.shape[-1]) // size, "S", size), copies_gradient)
-
-    # -- norms ----------------------------------------------------------------------------------------------------
-    def rms_norm(self, x: Tensor, name: str) -> Tensor:
-        """LlamaRMSNorm: fp32 inside; keeps the upcast input, the rows' rsqrt and the normalised rows."""
-        weight, dtype = self.need(f"{name}.weight"), x.dtype
-        x = self.cast(x, "fp32")
-        variance = self.mean(self.power(x, f"{name} upcast"), f"{name} variance")
-        x = self.multiply(x, self.rsqrt(self.shift(variance), name), f"{name} normalised")
-        return self.multiply(weight, self.cast(x, dtype), f"{name} normalised")
-
-    def rsqrt(self, x: Tensor, name: str) -> Tensor:
-        """``-0.5 * grad * result.pow(3)``: three tensors on the way."""
-        return self.pointwise(f"{name} rsqrt", x, "output", makes=3)
-
-    # -- rotary embeddings ----------------------------------------------------------------------------------------
-    def rotary(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """apply_rotary_pos_emb: keeps the cosines and sines only."""
-        q_embed = self.rotated(q, cos, sin)
-        k_embed = self.rotated(k, cos, sin)
-        return q_embed, k_embed
-
-    def rotated(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        return self.add(self.multiply(x, cos), self.multiply(self.rotate_half(x), sin))
-
-    def rotate_half(self, x: Tensor) -> Tensor:
-        half: tuple[Dim, ...] = (*x.shape[:-1], int(x.shape[-1]) // 2)
-        x1, x2 = self.narrow(x, half), self.narrow(x, half)
-        return self.cat([self.scale(x2, "negated half"), x1], x.shape)
+        return self.view(flat, ("B", int(flat.shape[-1]) // size, "S", size), swaps=True)

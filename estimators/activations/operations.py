@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from estimators.activations.tape import Dim, Gradient, Operand, Tape, Tensor, Weight
+from estimators.activations.tape import Dim, Gradient, Operand, Tape, Tensor
 from estimators.devices import DEVICES, Device
 
 
@@ -34,13 +34,14 @@ class Operations:
         self.tape, self.autocast, self.device = tape, autocast, device
 
     # -- helpers --------------------------------------------------------------------------------------------------
-    def chain(self, name: str, count: int, shape: Sequence[Dim], dtype: str) -> Tensor:
+    def chain(self, name: str, count: int, shape: Sequence[Dim], dtype: str, like: Tensor) -> Tensor:
         """``count`` tensors made one after the other in one expression: all live until its end, the last stays."""
-        made = [self.tape.new(name, shape, dtype) for _ in range(count)]
+        made = [self.tape.new(name, shape, dtype, like) for _ in range(count)]
         return made[-1]
 
-    def _reduced(self, gradients: list[Gradient], operands: Sequence[tuple[tuple[Dim, ...], str]]) -> list[Gradient]:
-        """Gradients brought to their operands: summed over broadcast dimensions, then cast (engine.cpp validate_outputs)."""
+    def fitted(self, gradients: list[Gradient], operands: Sequence[tuple[tuple[Dim, ...], str]]) -> list[Gradient]:
+        """Gradients brought to their operands: summed over broadcast dimensions, then cast (engine.cpp
+        ``validate_outputs``)."""
         for index, (shape, dtype) in enumerate(operands):
             made = gradients[index]
             if made is None:
@@ -48,46 +49,84 @@ class Operations:
             if made.shape != shape:
                 made = gradients[index] = self.tape.new("gradient, summed", shape, made.dtype)
             if made.dtype != dtype:
-                gradients[index] = self.tape.new("gradient, cast", shape, dtype)
+                gradients[index] = self.tape.new("gradient, cast", shape, dtype, made)
             del made
         return gradients
 
     # -- shapes ---------------------------------------------------------------------------------------------------
-    def view(self, x: Tensor, shape: Sequence[Dim], copies_gradient: bool = False) -> Tensor:
-        """reshape, transpose, split into heads: the same storage.
+    def view(self, x: Tensor, shape: Sequence[Dim], swaps: bool = False) -> Tensor:
+        """The same storage in another shape; a copy where the layout does not allow it (``reshape``).
 
-        ``copies_gradient``: the gradient arrives in a layout that cannot be viewed so, and is copied.
+        ``swaps``: heads and tokens change places, which makes or undoes a strided layout. Its gradient comes back
+        through a transpose and a reshape: a view if it arrives strided too, else a copy.
         """
         tape, before, dims = self.tape, x.shape, tuple(shape)
+        if x.strided and not swaps:
+            return self.contiguous(x, shape)
         result = Tensor(x.storage, dims, x.dtype, base=x.base or x)
+        result.strided = swaps and not x.strided
 
         def backward(g: Tensor) -> list[Gradient]:
-            if copies_gradient:
+            if g.strided != swaps:
                 return [tape.new("gradient, contiguous", before, g.dtype)]
             return [Tensor(g.storage, before, g.dtype, base=g.base or g)]
 
-        return tape.record(result, "view", [x], [], backward)
+        def backward_to_swapped(g: Tensor) -> list[Gradient]:
+            made = Tensor(g.storage, before, g.dtype, base=g.base or g)
+            made.strided = not g.strided
+            return [made]
+
+        return tape.record(result, "view", [x], [], backward_to_swapped if swaps and x.strided else backward)
 
     def contiguous(self, x: Tensor, shape: Sequence[Dim] | None = None, name: str = "contiguous") -> Tensor:
-        """A copy in another layout (``reshape`` of a transposed tensor): keeps nothing; its gradient is a view."""
-        tape, before = self.tape, x.shape
+        """A copy in another layout: keeps nothing; its gradient is a view."""
+        tape, before, strided = self.tape, x.shape, x.strided
         result = tape.new(name, x.shape if shape is None else shape, x.dtype)
-        return tape.record(result, "clone", [x], [], lambda g: [Tensor(g.storage, before, g.dtype, base=g.base or g)])
+
+        def backward(g: Tensor) -> list[Gradient]:
+            made = Tensor(g.storage, before, g.dtype, base=g.base or g)
+            made.strided = strided
+            return [made]
+
+        return tape.record(result, "clone", [x], [], backward)
 
     def narrow(self, x: Tensor, shape: Sequence[Dim]) -> Tensor:
         """A slice ``x[..., :n]``: a view; in backward a whole tensor of zeros with the gradient in it."""
         tape, before = self.tape, x.shape
         result = Tensor(x.storage, tuple(shape), x.dtype, base=x.base or x)
+        result.strided = x.strided
         return tape.record(result, "slice", [x], [], lambda g: [tape.new("gradient of slice", before, g.dtype)])
 
+    def split(self, x: Tensor, shapes: Sequence[Sequence[Dim]]) -> list[Tensor]:
+        """chunk, split, unbind: views with one node; in backward one whole tensor when all gradients have come."""
+        tape, before, dtype = self.tape, x.shape, x.dtype
+        slots: list[Tensor] = []
+
+        def gather(_: Tensor) -> list[Gradient]:
+            made = tape.new("gradient of split", before, dtype)
+            slots.clear()
+            return [made]
+
+        parent = tape.record(Tensor(x.storage, x.shape, dtype), "split", [x], [], gather)
+
+        def piece(shape: Sequence[Dim]) -> Tensor:
+            def backward(g: Tensor) -> list[Gradient]:
+                slots.append(g)
+                return [tape.new("token", (0,), dtype)]
+
+            view = Tensor(x.storage, tuple(shape), dtype, base=x.base or x)
+            return tape.record(view, "split", [parent], [], backward)
+
+        return [piece(shape) for shape in shapes]
+
     def cat(self, pieces: Sequence[Tensor], shape: Sequence[Dim], name: str = "cat") -> Tensor:
-        """Concatenation: gradients are views of the incoming one."""
+        """Concatenation: gradients are views of the incoming one (not dense, so that nothing is summed into them)."""
         dtype = promoted(*(p.dtype for p in pieces))
         result = self.tape.new(name, shape, dtype)
         operands = [(p.shape, p.dtype) for p in pieces]
 
         def backward(g: Tensor) -> list[Gradient]:
-            return self._reduced([Tensor(g.storage, s, g.dtype, base=g.base or g) for s, _ in operands], operands)
+            return self.fitted([Tensor(g.storage, s, g.dtype, base=g.base or g) for s, _ in operands], operands)
 
         return self.tape.record(result, "cat", pieces, [], backward)
 
@@ -96,17 +135,17 @@ class Operations:
         if x.dtype == dtype:
             return x
         tape, shape, before = self.tape, x.shape, x.dtype
-        result = tape.new("cast", shape, dtype)
-        return tape.record(result, "to", [x], [], lambda g: [tape.new("gradient of cast", shape, before)])
+        result = tape.new("cast", shape, dtype, x)
+        return tape.record(result, "to", [x], [], lambda g: [tape.new("gradient of cast", shape, before, g)])
 
     def add(self, a: Tensor, b: Operand, name: str = "sum") -> Tensor:
         """Sum or difference with broadcasting: the incoming gradient itself goes to both."""
-        result = self.tape.new(name, broadcast(a.shape, b.shape), promoted(a.dtype, b.dtype))
+        result = self.tape.new(name, broadcast(a.shape, b.shape), promoted(a.dtype, b.dtype), a)
         operands = [(a.shape, a.dtype), (b.shape, b.dtype)]
         needs = a.needs_grad, b.needs_grad
 
         def backward(g: Tensor) -> list[Gradient]:
-            return self._reduced([g if need else None for need in needs], operands)
+            return self.fitted([g if need else None for need in needs], operands)
 
         return self.tape.record(result, "add", [a, b], [], backward)
 
@@ -114,13 +153,13 @@ class Operations:
         """Elementwise product with broadcasting: each factor is kept for the other's gradient."""
         tape = self.tape
         shape, dtype = broadcast(a.shape, b.shape), promoted(a.dtype, b.dtype)
-        result = tape.new(name, shape, dtype)
+        result = tape.new(name, shape, dtype, a)
         operands = [(a.shape, a.dtype), (b.shape, b.dtype)]
         needs = a.needs_grad, b.needs_grad
 
-        def backward(_: Tensor) -> list[Gradient]:
-            whole: list[Gradient] = [tape.new("gradient of a factor", shape, dtype) if n else None for n in needs]
-            return self._reduced(whole, operands)
+        def backward(g: Tensor) -> list[Gradient]:
+            whole: list[Gradient] = [tape.new("gradient of a factor", shape, dtype, g) if n else None for n in needs]
+            return self.fitted(whole, operands)
 
         keep = [(f"{name}: factor", b if a.needs_grad else None), (f"{name}: factor", a if b.needs_grad else None)]
         return tape.record(result, "mul", [a, b], keep, backward)
@@ -129,11 +168,11 @@ class Operations:
         """A function of one tensor. ``keep``: input (silu, gelu, a power), output (tanh, sigmoid, relu) or nothing
         (a product with a number, a shift); ``makes``: tensors that its derivative makes on the way."""
         shape, dtype = x.shape, x.dtype
-        result = self.tape.new(name, shape, dtype)
+        result = self.tape.new(name, shape, dtype, x)
         kept = {"input": x, "output": result, "nothing": None}[keep]
         record = self.tape.record
         return record(result, name, [x], [(f"{name} {keep}", kept)],
-                      lambda g: [self.chain(f"gradient of {name}", makes, shape, dtype)])  # fmt: skip
+                      lambda g: [self.chain(f"gradient of {name}", makes, shape, dtype, g)])  # fmt: skip
 
     def scale(self, x: Tensor, name: str = "scaled") -> Tensor:
         """Product with a number, or negation."""
@@ -141,7 +180,7 @@ class Operations:
 
     def shift(self, x: Tensor, name: str = "shifted") -> Tensor:
         """Sum with a number: the gradient passes through."""
-        result = self.tape.new(name, x.shape, x.dtype)
+        result = self.tape.new(name, x.shape, x.dtype, x)
         return self.tape.record(result, name, [x], [], lambda g: [g])
 
     def power(self, x: Tensor, name: str = "power") -> Tensor:
@@ -171,7 +210,7 @@ class Operations:
                            lambda g: [tape.new(f"gradient of {name}", shape, dtype)])  # fmt: skip
 
     # -- norms ----------------------------------------------------------------------------------------------------
-    def layer_norm(self, x: Tensor, weight: Weight | None, bias: Weight | None, name: str) -> Tensor:
+    def layer_norm(self, x: Tensor, weight: Operand | None, bias: Operand | None, name: str) -> Tensor:
         """native_layer_norm: keeps its input, mean and rstd; backward makes all its gradients at once."""
         dtype = x.dtype
         if self.autocast and "layer_norm" in self.device.autocast_to_fp32:
@@ -186,8 +225,8 @@ class Operations:
 
         def backward(_: Tensor) -> list[Gradient]:
             into = tape.new(f"gradient of {name}", shape, dtype) if needs else None
-            return [into, *(tape.new("gradient of a weight", w.shape, w.dtype) if w is not None and w.trainable else None
+            return [into, *(tape.new("gradient of a weight", w.shape, w.dtype) if w is not None and w.needs_grad else None
                             for w in (weight, bias))]  # fmt: skip
 
-        keep = [(f"{name} input", x), (f"{name} mean", mean), (f"{name} rstd", rstd)]
+        keep = [(f"{name} input", x), (f"{name} mean", mean), (f"{name} rstd", rstd), (f"{name} weight", weight)]
         return tape.record(result, "layer_norm", [x, weight, bias], keep, backward)

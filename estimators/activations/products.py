@@ -59,8 +59,9 @@ class Products(Operations):
         return tape.record(result, "linear", [x, weight, bias], keep, backward)
 
     def matmul(self, a: Tensor, b: Tensor, shape: Sequence[Dim], name: str) -> Tensor:
-        """Batched product of two activations: each is kept for the other's gradient."""
+        """Batched product of two activations: each is kept for the other's gradient, contiguous."""
         a, b = self.cast(a, self.autocast or a.dtype), self.cast(b, self.autocast or b.dtype)
+        a, b = (self.contiguous(t) if t.strided else t for t in (a, b))
         tape, shapes, dtype = self.tape, (a.shape, b.shape), a.dtype
         result = tape.new(name, shape, dtype)
         needs = a.needs_grad, b.needs_grad
@@ -70,7 +71,7 @@ class Products(Operations):
             return [t and Tensor(t.storage, t.shape, dtype, base=t) for t in made]
 
         keep = [(f"{name}: left", a if b.needs_grad else None), (f"{name}: right", b if a.needs_grad else None)]
-        return tape.record(result, "bmm", [a, b], keep, backward)
+        return self.view(tape.record(result, "bmm", [a, b], keep, backward), shape)
 
     # -- attention ------------------------------------------------------------------------------------------------
     def sdpa(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -82,10 +83,12 @@ class Products(Operations):
         q, k, v = (self.cast(t, self.autocast or t.dtype) for t in (q, k, v))
         tape, dtype, device = self.tape, q.dtype, self.device
         result = tape.new("attention output", (*q.shape[:-1], v.shape[-1]), dtype)
+        result.strided = q.strided
         logsumexp = tape.new("logsumexp", q.shape[:3], "fp32")
         state = tape.new("random state", (device.flash_rng_bytes,), "uint8") if device.flash_rng_bytes else None
         shapes = (q.shape, k.shape, v.shape)
         needs = [t.needs_grad for t in (q, k, v)]
+        layouts = [t.strided for t in (q, k, v)]
 
         def backward(_: Tensor) -> list[Gradient]:
             made = [tape.new(f"gradient of {n}", s, dtype) for n, s in zip("qkv", shapes, strict=True)]
@@ -94,6 +97,8 @@ class Products(Operations):
                 if shapes[1][1] != shapes[0][1]:
                     workspace += [tape.new("dk or dv of every head", shapes[0], dtype) for _ in range(2)]
                 workspace.clear()
+            for gradient, strided in zip(made, layouts, strict=True):
+                gradient.strided = strided
             return [t if n else None for t, n in zip(made, needs, strict=True)]
 
         keep: list[tuple[str, Operand | None]] = [

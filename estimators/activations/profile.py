@@ -9,6 +9,7 @@ from functools import lru_cache
 from estimators.activations.attention import Kernels
 from estimators.activations.blocks import block_of
 from estimators.activations.builder import Builder, Precision
+from estimators.activations.streams import input_of
 from estimators.activations.tape import (
     ZERO,
     Moment,
@@ -124,7 +125,7 @@ def run_piece(builder: Callable[[bool], Builder], piece: Piece, needs_input_grad
 
 
 def _forward(b: Builder, piece: Piece, needs_input_gradient: bool) -> tuple[Tensor, Size]:
-    hidden = b.tape.leaf("block input", ("B", "S", b.width), b.stream, needs_input_gradient)
+    hidden = input_of(b, piece, needs_input_gradient)
     boundary = hidden.size
     output = piece(b, hidden)
     del hidden

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from estimators.workload import DTYPE_BYTES
 
-BYTES = {**DTYPE_BYTES, "bool": 1, "int64": 8}
+BYTES = {**DTYPE_BYTES, "bool": 1, "int32": 4, "int64": 8, "complex64": 8}
 Dim = int | str  # a number, "B" (sequences of a micro-batch) or "S" (tokens of a sequence)
 
 # Exponents (of B, of S) of the monomials that sizes are made of.
@@ -84,14 +84,16 @@ class Tensor:
     """Memory seen in a shape and dtype, with the node that made it when a gradient flows through it.
 
     A view holds its base, as autograd's views do even inside backward: the engine never sums into such a gradient.
+    ``strided``: heads and tokens are swapped in memory, so that a reshape has to copy.
     """
 
-    __slots__ = ("base", "dtype", "node", "shape", "storage")
+    __slots__ = ("base", "dtype", "node", "shape", "storage", "strided")
 
     def __init__(
         self, storage: Storage, shape: tuple[Dim, ...], dtype: str, node: Node | None = None, base: Tensor | None = None
     ) -> None:
         self.storage, self.shape, self.dtype, self.node, self.base = storage, shape, dtype, node, base
+        self.strided = False
 
     @property
     def needs_grad(self) -> bool:
@@ -168,10 +170,12 @@ class Tape:
     def freed(self, size: Size) -> None:
         self.live = minus(self.live, size)
 
-    def new(self, name: str, shape: Sequence[Dim], dtype: str) -> Tensor:
-        """A fresh tensor that no gradient flows through."""
+    def new(self, name: str, shape: Sequence[Dim], dtype: str, like: Operand | None = None) -> Tensor:
+        """A fresh tensor that no gradient flows through; in the layout of ``like``."""
         dims = tuple(shape)
-        return Tensor(Storage(self, name, times(numel(dims), BYTES[dtype])), dims, dtype)
+        tensor = Tensor(Storage(self, name, times(numel(dims), BYTES[dtype])), dims, dtype)
+        tensor.strided = isinstance(like, Tensor) and like.strided
+        return tensor
 
     def leaf(self, name: str, shape: Sequence[Dim], dtype: str, needs_grad: bool = True) -> Tensor:
         """An input of the piece that is run: its gradient ends here."""
@@ -245,6 +249,7 @@ class Tape:
         alone = first.base is None and sys.getrefcount(first) <= 3 and sys.getrefcount(first.storage) <= 2
         if not alone:
             waiting[target] = self.new("sum of gradients", made.shape, made.dtype)
+            waiting[target].strided = first.strided
 
 
 def _order(node: Node) -> int:

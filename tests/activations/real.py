@@ -7,11 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 Kept = tuple[str, int]  # dtype, bytes of the storage
+
+
+# FunctionsManual.cpp writes these in place into fresh zeros, except for tensor subclasses such as fake tensors.
+SCATTERS = {
+    torch.ops.aten.index_put.default: torch.ops.aten.index_put_.default,
+    torch.ops.aten.scatter.src: torch.ops.aten.scatter_.src,
+}
 
 
 class Live(TorchDispatchMode):
@@ -61,6 +67,8 @@ class Live(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.add.Tensor and self.sums_in_place(args):
             result = args[0].add_(args[1])
+        elif func in SCATTERS and torch._C._current_graph_task_id() != -1:
+            result = SCATTERS[func](*args, **(kwargs or {}))
         else:
             result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
@@ -154,14 +162,14 @@ def measure(call: Any, inputs: dict[str, torch.Tensor], outside: Any, weights: A
     owned = {t.untyped_storage()._cdata for t in weights}
     apart = {t.untyped_storage()._cdata for t in tree_leaves(outside) if isinstance(t, torch.Tensor)}
     seen: dict[int, Any] = {}
+    packed: list[tuple[int, Any, Kept]] = []
 
     def pack(tensor: torch.Tensor) -> Any:
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key not in owned and (key not in seen or seen[key]() is None):
             seen[key] = weakref.ref(storage)
-            kept = (name_of(tensor.dtype), storage.nbytes())
-            (truth.shared if key in apart else truth.saved).append(kept)
+            packed.append((key, seen[key], (name_of(tensor.dtype), storage.nbytes())))
         return tensor
 
     with Live((outside, weights)) as live:
@@ -173,6 +181,9 @@ def measure(call: Any, inputs: dict[str, torch.Tensor], outside: Any, weights: A
             output = call(made)
         truth.forward = live.peak
         output = output[0] if isinstance(output, tuple) else output
+        for key, storage, kept in packed:
+            if storage() is not None:  # not so when the graph that kept it was dropped inside
+                (truth.shared if key in apart else truth.saved).append(kept)
         live.forget(output)
         truth.after = live.current
         end = Source.apply(output)

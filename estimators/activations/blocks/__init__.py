@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
 
+from estimators.activations.blocks.others import OTHERS
 from estimators.activations.builder import Builder
 from estimators.activations.tape import Tensor
 from estimators.errors import NotModelled
@@ -13,6 +14,29 @@ from estimators.errors import NotModelled
 # class of a block -> module in this package, function in it
 BLOCKS: dict[str, tuple[str, str]] = {
     "LlamaDecoderLayer": ("llama", "block"),
+    "MistralDecoderLayer": ("llama", "block"),
+    "MinistralDecoderLayer": ("llama", "block"),
+    "Ministral3DecoderLayer": ("llama", "block"),
+    "Qwen2DecoderLayer": ("llama", "block"),
+    "SmolLM3DecoderLayer": ("llama", "block"),
+    "SeedOssDecoderLayer": ("llama", "block"),
+    "Ernie4_5DecoderLayer": ("llama", "block"),
+    "HeliumDecoderLayer": ("llama", "block"),
+    "Qwen3DecoderLayer": ("llama", "qwen3"),
+    "GraniteDecoderLayer": ("llama", "granite"),
+    "GemmaDecoderLayer": ("llama", "gemma"),
+    "Phi3DecoderLayer": ("llama", "phi3"),
+    "OlmoDecoderLayer": ("llama", "olmo"),
+    "Starcoder2DecoderLayer": ("llama", "starcoder2"),
+    "NemotronDecoderLayer": ("llama", "nemotron"),
+    "GlmDecoderLayer": ("llama", "glm"),
+    "StableLmDecoderLayer": ("llama", "stablelm"),
+    "Gemma2DecoderLayer": ("sandwich", "gemma2"),
+    "Gemma3DecoderLayer": ("sandwich", "gemma3"),
+    "Glm4DecoderLayer": ("sandwich", "glm4"),
+    "Olmo2DecoderLayer": ("sandwich", "olmo2"),
+    "Olmo3DecoderLayer": ("sandwich", "olmo2"),
+    "Exaone4DecoderLayer": ("sandwich", "exaone4"),
 }
 
 # Blocks whose code lives on the hub and is never run here: described by their nearest relative, not compared.

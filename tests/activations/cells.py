@@ -1,0 +1,166 @@
+"""One real block beside its profile: the same model, kernel, method and precision on both sides."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import transformers
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import masking_utils
+
+from estimators.activations.attention import Kernels
+from estimators.activations.builder import Precision
+from estimators.activations.profile import Conditions, Profile, profile
+from estimators.activations.tape import evaluate
+from estimators.model.families import build
+from estimators.model.methods.adapters import insert_adapters
+from estimators.model.spec import ModelSpec
+from tests.activations.real import Truth, arguments_of, measure
+
+# Fake tensors cannot prove that no sequence is packed, which would turn on a mask.
+masking_utils.find_packed_sequence_indices = lambda position_ids: None
+
+SMALL = 8  # bytes: scalars that torch keeps for products with numbers
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is compared. ``precision``: bf16, fp32, or amp (fp32 weights under torch.autocast)."""
+
+    model_type: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    attention: str = "sdpa"
+    method: str = "full"
+    precision: str = "bf16"
+    padding: str = "none"
+    batch: int = 2
+    seq: int = 128
+    layer: int = 1
+
+    def __str__(self) -> str:
+        extra = ",".join(f"{k}={v}" for k, v in self.config.items() if k in SHOWN)
+        words = [self.model_type, self.attention, self.method, self.precision, self.padding, f"{self.batch}x{self.seq}"]
+        return "-".join(w for w in [*words, extra] if w and w not in ("none", "full"))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+
+
+SHOWN = ("parallel_attn", "new_decoder_architecture", "alibi", "multi_query", "qk_layernorm", "use_parallel_residual")
+
+
+def _apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
+    """``Module._apply`` for fake parameters, whose contents cannot be swapped."""
+    for module in self.modules() if recurse else (self,):
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                with torch.no_grad():
+                    made = fn(parameter)
+                if made is not parameter:
+                    parameter.data = made
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = fn(buffer)
+    return self
+
+
+@contextlib.contextmanager
+def fake() -> Iterator[FakeTensorMode]:
+    original = torch.nn.Module._apply
+    torch.nn.Module._apply = _apply
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            yield mode
+    finally:
+        torch.nn.Module._apply = original
+
+
+def autocast(cell: Cell) -> Any:
+    return torch.autocast("cpu", torch.bfloat16) if cell.precision == "amp" else contextlib.nullcontext()
+
+
+def real_model(cell: Cell) -> torch.nn.Module:
+    config = transformers.AutoConfig.for_model(cell.model_type, **cell.config)
+    kernel = "eager" if cell.attention == "eager" else "sdpa"
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=cell.dtype, attn_implementation=kernel)
+    model.train()
+    if cell.method in ("lora", "dora"):
+        import peft
+
+        recipe = peft.LoraConfig(r=4, target_modules="all-linear", use_dora=cell.method == "dora", task_type="CAUSAL_LM")
+        model = peft.get_peft_model(model, recipe).base_model.model
+    return model
+
+
+def real_block(cell: Cell, class_name: str) -> Truth:
+    """The truth of one block inside a model of few layers."""
+    with fake():
+        model = real_model(cell)
+        layers = [m for m in model.modules() if type(m).__name__ == class_name]
+        layer = layers[cell.layer]
+        ids = torch.zeros(cell.batch, cell.seq, dtype=torch.long)
+        mask = torch.ones_like(ids) if cell.padding == "right" else None
+        with autocast(cell):
+            args, kwargs = arguments_of(model, layer, lambda: model(ids, attention_mask=mask, use_cache=False))
+        hidden = args[0] if args else kwargs["hidden_states"]
+        rest = args[1:]
+        kwargs = {k: v for k, v in kwargs.items() if k != "hidden_states"}
+
+        def call(made: dict[str, torch.Tensor]) -> Any:
+            with autocast(cell):
+                return layer(made.pop("hidden"), *rest, **kwargs)
+
+        return measure(call, {"hidden": hidden}, (rest, kwargs), [*model.parameters(), *model.buffers()])
+
+
+def spec_of(cell: Cell) -> ModelSpec:
+    config = transformers.AutoConfig.for_model(cell.model_type, **cell.config).to_dict()
+    spec = build(config)
+    if cell.method in ("lora", "dora"):
+        spec = insert_adapters(spec, "all-linear", 4, cell.method == "dora", (), "fp32")  # peft's autocast_adapter_dtype
+    return spec
+
+
+def conditions_of(cell: Cell) -> Conditions:
+    weights = "bf16" if cell.precision == "bf16" else "fp32"
+    precision = Precision(weights, "bf16" if cell.precision == "amp" else None, weights)
+    return Conditions(precision, Kernels(cell.attention, padding=cell.padding), "cpu")
+
+
+def our_block(cell: Cell) -> tuple[Profile, str]:
+    spec = spec_of(cell)
+    part = spec.blocks[0]
+    return profile(part, spec, conditions_of(cell)), part.class_name
+
+
+def differences(cell: Cell) -> dict[str, Any]:
+    """What differs, empty when everything is equal: ledger tensor by tensor, peaks within 0.5 %."""
+    ours, class_name = our_block(cell)
+    truth = real_block(cell, class_name)
+
+    def bytes_of(size: Any) -> int:
+        return evaluate(size, cell.batch, cell.seq)
+
+    found: dict[str, Any] = {}
+    real = Counter(size for _, size in truth.saved if size > SMALL)
+    mine = Counter(bytes_of(line.size) for line in ours.saved)
+    if real != mine:
+        found["kept but not predicted"], found["predicted but not kept"] = dict(real - mine), dict(mine - real)
+    shared = Counter(size for _, size in truth.shared if size > SMALL)
+    if shared != Counter(bytes_of(line.size) for line in ours.shared):
+        found["shared"] = dict(shared), {line.name: bytes_of(line.size) for line in ours.shared}
+    saved, output = ours.saved_bytes(cell.batch, cell.seq), bytes_of(ours.output)
+    for name, measured, predicted in (
+        ("forward", truth.forward, ours.peak(ours.forward, cell.batch, cell.seq)),
+        ("backward", truth.backward, ours.peak(ours.backward, cell.batch, cell.seq) + saved + output),
+    ):
+        if abs(predicted / measured - 1) > 0.005:
+            found[name] = f"{measured} measured, {predicted} predicted ({predicted / measured - 1:+.2%})"
+    return found
+

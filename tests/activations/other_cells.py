@@ -1,0 +1,167 @@
+"""Blocks that are not dense causal decoders, real beside described: what each is fed, and what differs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import transformers
+from torch.utils._pytree import tree_map
+
+from estimators.activations.attention import Kernels
+from estimators.activations.builder import Precision
+from estimators.activations.profile import Conditions, Profile, profile
+from estimators.activations.tape import evaluate
+from estimators.model.families import build
+from estimators.model.methods import Recipe, _trained
+from estimators.model.spec import ModelSpec, Part
+from tests.activations.cells import SMALL, fake
+from tests.activations.real import Sink, Truth, arguments_of, measure
+
+
+@dataclass(frozen=True)
+class Other:
+    """One block of a model: ``block`` names its class, ``layer`` which of them; ``feed`` what the model is called with."""
+
+    model_type: str
+    block: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    feed: str = "text"
+    attention: str = "sdpa"
+    method: str = "full"
+    precision: str = "bf16"
+    batch: int = 2
+    seq: int = 128
+    layer: int = 0
+
+    def __str__(self) -> str:
+        words = (self.model_type, self.block, self.attention, self.method, self.precision, f"{self.batch}x{self.seq}")
+        return "-".join(words)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+
+
+def real_config(cell: Other) -> Any:
+    config: Any = transformers.AutoConfig.for_model(cell.model_type, **cell.config)
+    return config
+
+
+def real_model(cell: Other, class_name: str) -> Any:
+    kernel = "eager" if cell.attention == "eager" else "sdpa"
+    made: Any = getattr(transformers, class_name)
+    model = made._from_config(real_config(cell), dtype=cell.dtype, attn_implementation=kernel)
+    model.train()
+    if cell.method == "lora":
+        import peft
+
+        model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules="all-linear")).base_model.model
+    return model
+
+
+def fed(cell: Other, model: Any) -> dict[str, Any]:
+    """The arguments of the model's forward."""
+    ids = torch.zeros(cell.batch, cell.seq, dtype=torch.long)
+    vision = getattr(model.config, "vision_config", model.config)
+    if cell.feed == "text":
+        return {"input_ids": ids}
+    if cell.feed == "pair":
+        return {"input_ids": ids, "decoder_input_ids": ids}
+    if cell.feed == "audio":
+        mel = torch.zeros(cell.batch, model.config.num_mel_bins, 2 * model.config.max_source_positions, dtype=cell.dtype)
+        return {"input_features": mel, "decoder_input_ids": ids}
+    size = vision.image_size
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    pixels = torch.zeros(cell.batch, 3, height, width, dtype=cell.dtype)
+    if cell.feed == "image":
+        return {"pixel_values": pixels}
+    assert cell.feed == "both", cell.feed
+    return {"input_ids": ids, "pixel_values": pixels}
+
+
+def real_block(cell: Other, class_name: str) -> Truth:
+    """The truth of one block inside a model of few layers."""
+    with fake(), _autocast(cell):
+        model = real_model(cell, class_name)
+        layer = [m for m in model.modules() if type(m).__name__ == cell.block][cell.layer]
+        args, kwargs = arguments_of(model, layer, lambda: model(**fed(cell, model)))
+        return measured(layer, args, kwargs, [*model.parameters(), *model.buffers()])
+
+
+def _autocast(cell: Other) -> Any:
+    return torch.autocast("cpu", torch.bfloat16, enabled=cell.precision == "amp")
+
+
+def measured(layer: Any, args: Any, kwargs: Any, weights: Any) -> Truth:
+    """The first tensor is the block's input; others that carry a gradient (encoder states, position bias) end in a sink."""
+    kwargs = dict(kwargs)
+    hidden = args[0] if args else kwargs.pop("hidden_states")
+    leaf = torch.empty((), requires_grad=True)
+
+    def cut(value: Any) -> Any:
+        carries = isinstance(value, torch.Tensor) and value.requires_grad
+        return Sink.apply(leaf, value) if carries else value  # type: ignore[no-untyped-call]
+
+    rest, kwargs = tree_map(cut, tuple(args[1:])), tree_map(cut, kwargs)
+
+    def call(made: dict[str, torch.Tensor]) -> Any:
+        return layer(made.pop("hidden"), *rest, **kwargs)
+
+    return measure(call, {"hidden": hidden}, (rest, kwargs), weights)
+
+
+def spec_of(cell: Other) -> ModelSpec:
+    spec = build(real_config(cell).to_dict())
+    if cell.method == "lora":
+        spec = _trained(spec, Recipe("lora", 4, "all-linear", (), (), "", None, "fp32", (), False))
+    return spec
+
+
+def part_of(cell: Other, spec: ModelSpec) -> Part:
+    """The part that holds the block with that index among the blocks of its class."""
+    parts = [part for part in spec.blocks if part.class_name == cell.block]
+    first = 0
+    for part in parts:
+        first += part.count
+        if cell.layer < first:
+            return part
+    raise AssertionError((cell.block, [part.class_name for part in spec.blocks]))
+
+
+def conditions_of(cell: Other) -> Conditions:
+    weights = "bf16" if cell.precision == "bf16" else "fp32"
+    precision = Precision(weights, "bf16" if cell.precision == "amp" else None, weights)
+    return Conditions(precision, Kernels(cell.attention), "cpu")
+
+
+def differences(cell: Other) -> dict[str, Any]:
+    """What differs, empty when everything is equal: ledger tensor by tensor, peaks within 0.5 %."""
+    spec = spec_of(cell)
+    ours = profile(part_of(cell, spec), spec, conditions_of(cell))
+    return compared(cell, ours, real_block(cell, spec.class_name))
+
+
+def compared(cell: Other, ours: Profile, truth: Truth) -> dict[str, Any]:
+    def bytes_of(size: Any) -> int:
+        return evaluate(size, cell.batch, cell.seq)
+
+    found: dict[str, Any] = {}
+    for name, real, lines in (("saved", truth.saved, ours.saved), ("shared", truth.shared, ours.shared)):
+        kept = Counter(size for _, size in real if size > SMALL)
+        mine = Counter(bytes_of(line.size) for line in lines if bytes_of(line.size) > SMALL)
+        if kept != mine:
+            names = {bytes_of(line.size): f"{line.operation}: {line.name}" for line in lines}
+            found[f"{name}: real only"] = dict(kept - mine)
+            found[f"{name}: ours only"] = {(size, names[size]): count for size, count in (mine - kept).items()}
+    saved, output = ours.saved_bytes(cell.batch, cell.seq), bytes_of(ours.output)
+    for name, measured, predicted in (
+        ("forward", truth.forward, ours.peak(ours.forward, cell.batch, cell.seq)),
+        ("backward", truth.backward, ours.peak(ours.backward, cell.batch, cell.seq) + saved + output),
+    ):
+        if abs(predicted / measured - 1) > 0.005:
+            found[name] = f"{measured} measured, {predicted} predicted ({predicted / measured - 1:+.2%})"
+    return found
