@@ -40,6 +40,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "deepseek_v3": {"model_type": "deepseek_v3", **MOE, "n_routed_experts": 4, "moe_intermediate_size": 20,
                     "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "q_lora_rank": 8, "kv_lora_rank": 8,
                     "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8},
+    "olmo": {"model_type": "olmo", **SIZES, "tie_word_embeddings": True},
+    "phimoe": {"model_type": "phimoe", **MOE, "num_local_experts": 4},
     "gpt_oss": {"model_type": "gpt_oss", **MOE, "num_local_experts": 4, "head_dim": 8},
 }  # fmt: skip
 NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.uint8: "uint8", torch.int8: "int8"}

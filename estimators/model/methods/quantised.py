@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from estimators.model.methods.matching import full_name, module_of
+from estimators.model.methods.matching import ends_in, full_name, module_of
 from estimators.model.spec import ModelSpec, Parameter, Part
 
 BLOCK_4BIT = 64  # elements that share one absmax
@@ -19,7 +19,10 @@ CODE_4BIT = 16 * 4  # fp32 code book of nf4, one a tensor
 CODE_8BIT = 256 * 4  # fp32 code book of the quantised absmax, one a tensor
 OFFSET = 4  # fp32 mean of the absmax
 GROUP_GPTQ = 128  # rows that share one scale and zero
-LINEAR_SUBCLASS = ("falcon",)  # families whose linears are a subclass (FalconLinear): transformers 5 leaves them alone
+# Subclasses of nn.Linear, which transformers 5 leaves alone: FalconLinear everywhere, and single modules of others
+# (routers of Phi-MoE and Llama 4, the out_proj of nn.MultiheadAttention in Siglip's pooling head).
+LINEAR_SUBCLASS = ("falcon",)
+SUBCLASS_MODULES = ("mlp.router", "feed_forward.router", "head.attention.out_proj")
 
 
 def packed_bytes(quant: str, shape: tuple[int, ...]) -> tuple[int, int]:
@@ -55,13 +58,14 @@ def quantise(
     """
     if model.family in LINEAR_SUBCLASS and not subclasses_too:
         return model
-    spared = {model.head, *map(module_of, model.tied), *map(module_of, model.tied.values()), _last_module(model)}
+    spared = {model.head, *map(module_of, model.tied), *map(module_of, model.tied.values())}
+    kept_classes = () if subclasses_too else SUBCLASS_MODULES
 
     def converts(part: Part, p: Parameter) -> bool:
         if p.kind not in ("linear", "conv1d") or len(p.shape) != 2 or p.keep_fp32 == "fp16":
             return False
         path = full_name(part.prefix.format(part.first), module_of(p.name))
-        return path not in spared
+        return path not in spared and not ends_in(path, kept_classes)
 
     def converted(part: Part) -> Part:
         return replace(
@@ -69,7 +73,7 @@ def quantise(
             parameters=tuple(_packed(p, quant, storage) if converts(part, p) else p for p in part.parameters),
         )
 
-    return replace(model, parts=tuple(converted(part) for part in model.parts))
+    return replace(model, parts=_last_spared(model, tuple(converted(part) for part in model.parts)))
 
 
 def _packed(p: Parameter, quant: str, storage: str | None) -> Parameter:
@@ -79,8 +83,17 @@ def _packed(p: Parameter, quant: str, storage: str | None) -> Parameter:
     return replace(p, dtype=dtype, stored_bytes=stored, side_bytes=side)
 
 
-def _last_module(model: ModelSpec) -> str:
-    """Owner of the last parameter of the network, which transformers leaves alone."""
-    part = next(part for part in reversed(model.parts) if part.parameters)
-    stem = part.prefix.format(part.first + part.count - 1)
-    return full_name(stem, module_of(part.parameters[-1].name))
+def _last_spared(model: ModelSpec, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """transformers leaves the owner of the network's very last parameter alone, where that is a weight.
+
+    Usually a norm. Where it is a linear inside a run of blocks (OLMo has no weights in its norms), the last block
+    differs from the others.
+    """
+    index = max(i for i, part in enumerate(model.parts) if part.parameters)
+    part, before = parts[index], model.parts[index]
+    if part.parameters[-1].stored_bytes is None or not part.parameters[-1].name.endswith(".weight"):
+        return parts
+    last = replace(part, first=part.first + part.count - 1, count=1,
+                   parameters=(*part.parameters[:-1], before.parameters[-1]))  # fmt: skip
+    others = (replace(part, count=part.count - 1),) if part.count > 1 else ()
+    return (*parts[:index], *others, last, *parts[index + 1 :])
