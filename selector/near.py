@@ -10,7 +10,7 @@ from estimators.cluster import FAMILIES, Cluster, parse_cluster
 from estimators.errors import AdvisorError
 from estimators.memory import Estimate
 from estimators.strategy import parse_strategy
-from estimators.units import gib
+from estimators.units import gib, round_up
 from selector.candidates import Candidate, Rejection, candidates, evaluate
 from selector.question import Question
 from selector.ranking import rank
@@ -18,6 +18,7 @@ from selector.ranking import rank
 TOKENS = 256  # shorter sequences are tried in multiples of it
 MOST_TIMES = 64  # GPUs are multiplied up to so many times
 NODE = 8  # GPUs of a node, where more are needed than the node has
+HOST_STEP = 32 * 10**9
 ENOUGH = 6  # ways out that an answer shows
 
 
@@ -34,7 +35,7 @@ class Alternative:
 def ways_out(question: Question, rejected: Sequence[Rejection]) -> tuple[Alternative, ...]:
     """Verified changes, the smallest first; then the nearest misses as they are."""
     found: list[Alternative] = []
-    tries = (*methods(question), *shorter(question, rejected), *bigger(question))
+    tries = (*methods(question), *shorter(question, rejected), *host(question, rejected), *bigger(question))
     for changes, changed in tries:
         if changed is None:
             continue
@@ -88,6 +89,15 @@ def shorter(question: Question, rejected: Sequence[Rejection]) -> Iterator[tuple
         best = max(best, low * TOKENS)
     if best:
         yield {"seq_len": best}, question.changed(seq_len=best)
+
+
+def host(question: Question, rejected: Sequence[Rejection]) -> Iterator[tuple[dict[str, Any], Question | None]]:
+    """More host RAM, where nothing else was missing: the least that works, in steps of ``HOST_STEP``."""
+    short_of = [r.estimate.host.expected for r in rejected if r.estimate and r.estimate.reason == "host RAM"]
+    if short_of:
+        enough = round_up(round(min(short_of)), HOST_STEP)
+        wider = replace(question.cluster, host_bytes=enough)
+        yield {"host_memory": f"{enough // 10**9}GB"}, question.changed(cluster=wider)
 
 
 def bigger(question: Question) -> Iterator[tuple[dict[str, Any], Question | None]]:

@@ -13,9 +13,12 @@ COMMANDS = {
     "estimate": ("selector.cli.estimate", "memory of every strategy for a model on given GPUs"),
     "recommend": ("selector.cli.recommend", "which engine, strategy and settings, and why"),
     "explain": ("selector.cli.explain", "one strategy term by term, or why one needs more than another"),
+    "fit": ("selector.cli.fit", "the largest micro-batch and sequence that fit, the fewest GPUs that do"),
+    "plan": ("selector.cli.plan", "time and cost against the number of GPUs"),
     "models": ("selector.cli.models", "the catalogue of models, with sources"),
     "gpus": ("selector.cli.gpus", "the catalogue of GPUs, with sources"),
     "strategies": ("selector.cli.strategies", "the strategies and their options"),
+    "sweep": ("selector.cli.sweep", "many models x clusters x workloads from YAML or CSV to one table"),
     "tree": ("selector.cli.tree", "the decision tree of the two documents, as text, Mermaid, DOT or JSON"),
     "completion": ("selector.cli.completion", "completion script for bash, zsh or tcsh"),
 }

@@ -132,4 +132,3 @@ class Amendment:
 
     def holds(self, situation: Situation) -> bool:
         return self.when(situation) and all(gate.holds(situation.versions) for gate in self.gates)
-

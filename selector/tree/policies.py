@@ -14,7 +14,7 @@ _FSDP2_GATE = (Gate("torch", "2.6.0"),)
 AMENDMENTS = (
     Amendment(
         "deepspeed-compiles", "compile", places.COMPILE_ONLY,
-        "DeepSpeed compiles from 0.14: stages 1 and 2 well, stage 3 with graph breaks; so experience is still asked about",
+        "DeepSpeed compiles from 0.14: stages 1 and 2 well, stage 3 with breaks; so experience is still asked about",
         "pytorch#115484, DeepSpeed#6719, DeepSpeed PR7755; engine.compile with stages 1 and 3 was run with 0.19.8",
         lambda s: s.compile, to="deepspeed_experience", gates=(Gate("deepspeed", "0.14.0"),),
     ),

@@ -72,9 +72,7 @@ def _chosen(question: Question, reply: str, billions: float) -> Answer:
     )
 
 
-def _settle(
-    leaf: str, situation: Situation, rules: tuple[Amendment, ...], applied: list[Amendment]
-) -> tuple[str, str]:
+def _settle(leaf: str, situation: Situation, rules: tuple[Amendment, ...], applied: list[Amendment]) -> tuple[str, str]:
     """The leaf after amendments that hold there, each at most once, and its strategy."""
     strategy = LEAVES[leaf].strategy
     moved = True
