@@ -8,7 +8,7 @@ from functools import lru_cache
 from estimators.run import Run
 from estimators.time.constants import LOGIT_BYTES
 from estimators.time.flops import Flops, micro_flops
-from estimators.time.network import Three, Wires, wires
+from estimators.time.network import Three, Wires, total, wires
 from estimators.time.offload import Offload, offload
 from estimators.time.optimizer_step import is_fused, step_bytes
 from estimators.time.shapes import token_work
@@ -29,6 +29,7 @@ class Sent:
     total: Wires
 
 
+WHEN = ("forward", "backward", "once", "last", "step", "total")
 NOTHING = Wires()
 SILENT = Sent(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING)
 
@@ -72,16 +73,14 @@ def amounts(run: Run) -> Amounts:
 def _sent(found: tuple[Message, ...], micro_steps: int, per_node: int) -> Sent:
     if not found:
         return SILENT
-    sums = dict.fromkeys(("forward", "backward", "once", "last", "step", "total"), NOTHING)
+    sums: dict[str, list[tuple[Wires, int]]] = {name: [] for name in WHEN}
     for message in found:
         one, when = wires(message, per_node), message.phase
-        sums["total"] += one * message.times
-        if when == "step":
-            one = one * message.times
-        elif message.times < micro_steps:
+        sums["total"].append((one, message.times))
+        if when != "step" and message.times < micro_steps:
             when = "once" if when == "forward" else "last"
-        sums[when] += one
-    return Sent(**sums)
+        sums[when].append((one, message.times if when == "step" else 1))
+    return Sent(*(total(sums[name]) for name in WHEN))
 
 
 def _notes(run: Run, found: tuple[str, ...]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -80,15 +81,19 @@ class Wires:
     between_calls: int = 0
     hops: int = 0  # steps from node to node that wait for one another
 
-    def __add__(self, other: Wires) -> Wires:
-        return Wires(
-            self.inside + other.inside, self.inside_calls + other.inside_calls, self.between + other.between,
-            self.between_calls + other.between_calls, self.hops + other.hops,
-        )  # fmt: skip
 
-    def __mul__(self, times: int) -> Wires:
-        return Wires(self.inside * times, self.inside_calls * times, self.between * times, self.between_calls * times,
-                     self.hops * times)  # fmt: skip
+def total(parts: Sequence[tuple[Wires, int]]) -> Wires:
+    """The sum of some messages, each so many times."""
+    if len(parts) == 1 and parts[0][1] == 1:
+        return parts[0][0]
+    return Wires(
+        sum(w.inside * n for w, n in parts), sum(w.inside_calls * n for w, n in parts),
+        sum(w.between * n for w, n in parts), sum(w.between_calls * n for w, n in parts),
+        sum(w.hops * n for w, n in parts),
+    ) if parts else SILENCE  # fmt: skip
+
+
+SILENCE = Wires()
 
 
 def wires(message: Message, per_node: int) -> Wires:

@@ -114,5 +114,13 @@ def step_time(
                     notes)  # fmt: skip
 
 
+def expected_seconds(run: Run, *, tflops: float | None = None, bandwidth: float | None = None) -> float | None:
+    """Seconds of a step without interval or parts, for sweeps; None where the card has no figure."""
+    card = rates(run.cluster.gpu, run.settings.compute_dtype, tflops, bandwidth)
+    if isinstance(card, Unknown):
+        return None
+    return sum(part_seconds(amounts(run), card, links(run.cluster, card), EXPECTED))
+
+
 def _notes(work: Amounts, card: Rates, network: Links) -> tuple[str, ...]:
     return (*card.notes, *(network.notes if work.sent is not SILENT else ()), *work.notes)

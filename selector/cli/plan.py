@@ -1,0 +1,241 @@
+"""``dist-advisor plan``: time and cost of a training run against the number of GPUs."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING, Any
+
+from estimators.errors import InputError, short
+from selector.cli.output import check_format, emit
+from selector.cli.parser import CLUSTER_FLAGS, HIDDEN_FLAGS, WORKLOAD_FLAGS, WORKLOAD_SWITCHES, workload_fields
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from selector.plan import Plan, Point, Question
+
+EXAMPLE = """examples:
+  dist-advisor plan --model llama-8b --gpu H100 --tokens 1T --deadline 30d --price 2.5
+  dist-advisor plan --model llama-70b --gpu A100-80GB --tokens 300B --budget 2000000 --price 1.8 --network 200
+  dist-advisor plan --model qwen2.5-7b --gpu H200 --tokens 50B --seq-len 8192 --global-batch 512 --format csv"""
+TOKEN_UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+TIME_UNITS = {"h": 3600.0, "d": 86400.0, "w": 604800.0}
+MOST = 65536
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.epilog = EXAMPLE
+    question = command.add_argument_group("question")
+    question.add_argument("--model", required=True, metavar="M", help="catalogue name, folder, config.json or id")
+    question.add_argument("--gpu", required=True, metavar="KIND", help="the card: H100, A100-80GB")
+    question.add_argument("--tokens", required=True, metavar="T", help="tokens to train on: 300B, 15T")
+    question.add_argument("--deadline", metavar="D", help="done in: 30d, 12h, 6w")
+    question.add_argument("--budget", metavar="B", help="money, in the unit of --price")
+    question.add_argument("--global-batch", metavar="N", help="sequences per optimizer step (4M tokens)")
+    question.add_argument("--gpus-per-node", default="8", metavar="G", help="GPUs of a node (8)")
+    question.add_argument("--max-gpus", default="4096", metavar="N", help="the largest count (4096)")
+    question.add_argument("--strategy", action="append", metavar="S", help="only this one; may be repeated")
+    question.add_argument("--tflops", metavar="X", help="dense TFLOPS of a card that the catalogue has none for")
+    question.add_argument("--bandwidth", metavar="X", help="its memory bandwidth in GB/s")
+    question.add_argument("--trust-remote-code", action="store_true", help="run a model's own code to read its shapes")
+    cluster = command.add_argument_group("cluster")
+    for flag, text in CLUSTER_FLAGS.items():
+        cluster.add_argument(f"--{flag}", metavar="X", help=text)
+    work = command.add_argument_group("workload")
+    for flag, text in WORKLOAD_FLAGS.items():
+        work.add_argument(f"--{flag}", metavar="X", help=text)
+    for flag, text in WORKLOAD_SWITCHES.items():
+        work.add_argument(f"--{flag}", action=argparse.BooleanOptionalAction, default=None, help=text)
+    for flag in HIDDEN_FLAGS:
+        work.add_argument(f"--{flag}", help=argparse.SUPPRESS)
+
+
+def quantity(text: str, units: dict[str, float], what: str, example: str) -> float:
+    """``300B`` -> 3e11, ``30d`` -> 2_592_000.0; raises ``InputError``."""
+    match = re.fullmatch(r"\s*([0-9]{0,15}\.?[0-9]{1,15}(?:e[0-9]{1,2})?)\s*([A-Za-z]?)\s*", text[:100])
+    unit = next((u for u in units if match and u.lower() == match.group(2).lower()), None)
+    if match is None or unit is None or len(text) > 100:
+        raise InputError(f"{what} {short(text)} cannot be read; write it like {example}")
+    value = float(match.group(1)) * units[unit]
+    if not 0 < value < 1e24:
+        raise InputError(f"{what} {short(text)} is out of range; write it like {example}")
+    return value
+
+
+def question_of(parsed: argparse.Namespace) -> Question:
+    """The command line, resolved."""
+    from estimators.cluster import parse_cluster
+    from estimators.model import resolve_model
+    from estimators.workload import whole_number, workload
+    from selector.plan import BATCH_TOKENS, Question, counts_up_to, strategy_names
+
+    per_node = whole_number("gpus-per-node", parsed.gpus_per_node, 1024)
+    most = whole_number("max-gpus", parsed.max_gpus, MOST)
+    facts = {flag.replace("-", "_"): getattr(parsed, flag.replace("-", "_")) for flag in CLUSTER_FLAGS}
+    cluster = parse_cluster(f"{per_node}x{parsed.gpu}", **facts)
+    tokens = quantity(parsed.tokens, TOKEN_UNITS, "--tokens", "300B or 15T")
+    fields = workload_fields(parsed)
+    seq_len = workload(**fields).seq_len
+    sequences = None
+    if parsed.global_batch:
+        sequences = whole_number("global-batch", parsed.global_batch, 2**30)
+    elif "grad_accum" not in fields:
+        sequences = max(1, BATCH_TOKENS // seq_len)
+    tflops = quantity(parsed.tflops, {"": 1.0}, "--tflops", "312") if parsed.tflops else None
+    bandwidth = quantity(parsed.bandwidth, {"": 1.0}, "--bandwidth", "2039") if parsed.bandwidth else None
+    model = resolve_model(parsed.model, trust_remote_code=parsed.trust_remote_code)
+    return Question(model, cluster, tokens, fields, sequences, counts_up_to(most, per_node),
+                    strategy_names(parsed.strategy), tflops, bandwidth)  # fmt: skip
+
+
+def run(parsed: argparse.Namespace) -> int:
+    check_format(parsed)
+    from selector.plan import plan
+
+    deadline = quantity(parsed.deadline, TIME_UNITS, "--deadline", "30d or 12h") if parsed.deadline else None
+    budget = quantity(parsed.budget, {"": 1.0}, "--budget", "200000") if parsed.budget else None
+    question = question_of(parsed)
+    if budget is not None and question.cluster.price_per_gpu_hour is None:
+        raise InputError("--budget needs a price per GPU-hour; give --price 2.5")
+    found = plan(question)
+    rows = rows_of(found)
+    said = sayings(found, deadline, budget)
+    document = {
+        "schema": "dist-advisor/plan/1",
+        "rows": rows,
+        "answers": answers(found, deadline, budget),
+        "notes": said,
+    }
+    emit(parsed, document, rows, lambda console: draw(console, found, said), found.notes)
+    if parsed.format in ("csv", "markdown") and not parsed.quiet:
+        import sys
+
+        print("\n".join(said), file=sys.stderr)
+    return 0
+
+
+def rows_of(found: Plan) -> list[dict[str, Any]]:
+    """One row a count, for JSON, CSV and markdown: seconds, bytes, money as numbers."""
+    return [
+        {
+            "gpus": p.gpus, "nodes": p.run.cluster.nodes, "strategy": p.run.strategy.name,
+            "micro_batch": p.run.workload.micro_batch, "grad_accum": p.run.workload.grad_accum,
+            "checkpointing": p.run.workload.checkpointing, "verdict": p.verdict, "gpu_bytes": round(p.memory_bytes),
+            "step_seconds": p.time.step_seconds.expected,
+            "tokens_per_s_per_gpu": p.time.tokens_per_s_per_gpu.expected, "mfu": p.time.mfu,
+            "efficiency": found.efficiency(p), "bound_by": p.time.bound_by,
+            "days": p.cost.days.expected, "days_low": p.cost.days.low, "days_high": p.cost.days.high,
+            "gpu_hours": p.cost.gpu_hours, "cost": p.cost.money, "energy_kwh": p.cost.energy_kwh,
+            "pays": found.knee is not None and p.gpus <= found.knee.gpus,
+        }
+        for p in found.points
+    ]  # fmt: skip
+
+
+def answers(found: Plan, deadline: float | None, budget: float | None) -> dict[str, Any]:
+    """The counts that answer the questions that were asked; null where none does or nobody asked."""
+    meets = found.meets(deadline) if deadline is not None else None
+    paid = found.within(budget) if budget is not None else None
+    layout = found.layout
+    return {
+        "stops_paying_after": found.knee.gpus if found.knee else None,
+        "why": found.why,
+        "deadline": meets.gpus if meets else None,
+        "budget": paid.gpus if paid else None,
+        "data_parallel_alone_until": found.beyond,
+        "model_parallel": None if layout is None else {
+            "tensor": layout.tensor, "pipeline": layout.pipeline, "data": layout.data, "recompute": layout.recompute,
+            "state_bytes": layout.state_bytes, "activation_bytes": layout.activation_bytes,
+        },
+    }  # fmt: skip
+
+
+def sayings(found: Plan, deadline: float | None, budget: float | None) -> list[str]:
+    """The answers in words."""
+    said = [found.why]
+    if deadline is not None:
+        said.append(_deadline(found, deadline))
+    if budget is not None:
+        said.append(_budget(found, budget))
+    if found.beyond is not None:
+        said.append(_beyond(found))
+    return said
+
+
+def _deadline(found: Plan, deadline: float) -> str:
+    point = found.meets(deadline)
+    days = deadline / 86400
+    if point is None:
+        fastest = min((p.cost.days.expected for p in found.points), default=None)
+        return f"no count is done in {days:g} days" + (f"; the fastest takes {fastest:,.1f}" if fastest else "")
+    sure = next((p.gpus for p in found.points if p.cost.seconds.high <= deadline), None)
+    surely = f", {sure:,} if everything goes slowly" if sure else ", and no count if everything goes slowly"
+    takes = f"{point.gpus:,} GPUs are expected to do it ({point.cost.days.expected:,.1f} days)"
+    return f"done in {days:g} days: {takes}{surely}"
+
+
+def _budget(found: Plan, budget: float) -> str:
+    point = found.within(budget)
+    if point is None:
+        least = min((p.cost.money for p in found.points if p.cost.money is not None), default=None)
+        return f"a budget of {budget:,.0f} does not pay for it" + (
+            f"; the cheapest costs {least:,.0f}" if least else ""
+        )
+    return f"a budget of {budget:,.0f} pays for {point.gpus:,} GPUs at most: {point.cost.days.expected:,.1f} days"
+
+
+def _beyond(found: Plan) -> str:
+    from estimators.time.model_parallel import ENGINES
+    from estimators.units import gib
+
+    text = (
+        f"at {found.beyond:,} GPUs data parallelism alone no longer serves (pure ZeRO-3 was seen to lose efficiency "
+        f"from about 512): tensor or pipeline parallelism is needed, with {', '.join(ENGINES[:-1])} or {ENGINES[-1]}"
+    )
+    layout = found.layout
+    if layout is None:
+        return text + "; no layout of that many fits by the published formulas"
+    return text + (
+        f"; {layout} needs {gib(layout.total_bytes)} GiB a GPU by the published formulas "
+        f"({gib(layout.state_bytes)} states, {gib(layout.activation_bytes)} activations at micro-batch 1)"
+    )
+
+
+def draw(console: Console, found: Plan, said: list[str]) -> None:
+    """The table of the terminal, with a bar of time against count."""
+    from rich.table import Table
+
+    from selector.report.text import bar
+
+    priced = any(p.cost.money is not None for p in found.points)
+    question = found.question
+    console.print(
+        f"{question.model.name} on {question.cluster.gpu.name}: {question.tokens:.3g} tokens, "
+        + (f"global batch {question.sequences:,} sequences" if question.sequences else "batch grows with the GPUs"),
+        style="bold",
+    )  # fmt: skip
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for name in ("GPUs", "strategy", "batch", "days", "", "MFU", "per GPU", "cost", "waits for"):
+        if name != "cost" or priced:
+            left = name in ("", "strategy", "waits for")
+            table.add_column(name, justify="left" if left else "right", no_wrap=True)
+    longest = max((p.cost.days.expected for p in found.points), default=1.0)
+    for p in found.points:
+        table.add_row(*_cells(found, p, bar(p.cost.days.expected / longest, 10), priced))
+    console.print(table)
+    for line in said:
+        console.print(line)
+
+
+def _cells(found: Plan, p: Point, drawn: str, priced: bool) -> list[str]:
+    load = p.run.workload
+    mark = " <" if found.knee is p else ""
+    cells = [
+        f"{p.gpus:,}{mark}", p.run.strategy.name, f"{load.micro_batch}x{load.grad_accum}"
+        + ("" if load.checkpointing == "none" else " ac"), f"{p.cost.days.expected:,.1f}", drawn, f"{p.time.mfu:.0%}",
+        f"{found.efficiency(p):.0%}",
+    ]  # fmt: skip
+    if priced:
+        cells.append(f"{p.cost.money or 0:,.0f}")
+    return [*cells, p.time.bound_by]
