@@ -367,6 +367,7 @@ def test_quantised_base():
         ("fsdp1-full-shard", {"method": "qlora", "kbit_prepare": True}, "one dtype"),
         ("fsdp1-full-shard", {"optimizer": "muon"}, "matrices"),
         ("zero3+optimizer@cpu", {"optimizer": "adamw-8bit"}, "32 bit"),
+        ("zero2+optimizer@cpu", {"optimizer": "sgd"}, "in their place"),
         ("fsdp1-full-shard+params@cpu", {"optimizer": "lion"}, "on the card"),
     ],
 )
@@ -381,6 +382,12 @@ def test_card_without_bf16():
         settled("ddp", Cluster(V100, 4))
     assert settled("ddp", Cluster(V100, 4), precision="fp16-mixed").compute_dtype == "fp16"
     assert settled("ddp", Cluster(V100, 4), device="cpu").compute_dtype == "bf16"
+
+
+def test_llamafactory_lifts_only_what_trains():
+    settings = settled("ddp", stack="llamafactory", method="freeze")
+    assert (settings.load_dtype, settings.param_dtype, settings.frozen_dtype) == ("bf16", "fp32", "bf16")
+    assert settled("ddp", method="freeze").frozen_dtype == "fp32"
 
 
 def test_hybrid_on_one_node_is_noted():

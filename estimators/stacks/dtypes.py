@@ -58,7 +58,8 @@ def _mixed(
         param = "fp32" if frozen == "fp32" or (sharded and stack.accelerate) else compute
     else:
         param = "fp32"
-    load = compute if adapted or (sharded and stack.accelerate) else "fp32"
+    lifts = workload.stack == "llamafactory"  # loads 16 bit, then lifts what trains (model/adapter.py)
+    load = compute if adapted or lifts or (sharded and stack.accelerate) else "fp32"
     if stack.frozen_fp32:
         load = "fp32"
     reduce = ("fp32" if stack.fsdp_reduce == "fp32" else compute) if sharded else "fp32"

@@ -90,8 +90,9 @@ def _allowed(given: Mapping[str, Value], table: Mapping[str, Value | None], *ext
 
 def _ddp(stack: Stack, workload: Workload) -> dict[str, Value]:
     made = dict(stack.ddp)
-    if stack.trainer:  # trainer.py _build_accelerator_args
-        made["find_unused_parameters"] = workload.checkpointing == "none"
+    if stack.trainer:  # trainer.py _build_accelerator_args; LLaMA-Factory (hparams/parser.py) says no for adapters
+        adapted = workload.stack == "llamafactory" and workload.has_adapters
+        made["find_unused_parameters"] = workload.checkpointing == "none" and not adapted
     if workload.stack == "torchtitan":
         made["bucket_cap_mb"] = TORCHTITAN_BUCKET_MB
     return made

@@ -14,7 +14,6 @@ from estimators.workload import Workload
 
 BITSANDBYTES = ("adamw-8bit", "paged-adamw", "paged-adamw-8bit")
 ADAM = ("adamw", "adamw-fused")
-MUON_ZERO = "0.19.8"  # the version in which Muon under ZeRO was read and tested
 DS_OPTIMIZER_SECTION = ("auto", "engine")  # families whose DeepSpeed configuration names the optimizer
 
 
@@ -104,6 +103,11 @@ def _check(name: str, strategy: Strategy) -> None:
         raise IllegalCombination(
             f"{strategy.name} with {name}: an offloaded optimizer steps on the CPU in 32 bit (DeepSpeedCPUAdam, "
             f"torch); give adamw, or {instead} without offload"
+        )
+    if strategy.optimizer and name.startswith("sgd"):
+        raise IllegalCombination(
+            f"{strategy.name} with {name}: DeepSpeed refuses other optimizers than its CPU Adam and Lion, and "
+            f"accelerate puts DeepSpeedCPUAdam in their place; give adamw, or {strategy.base} without offload"
         )
     if offloaded and name == "lion" and engine != "deepspeed":
         raise IllegalCombination(f"{strategy.name} with lion: bitsandbytes steps on the card; give adamw")
