@@ -119,6 +119,7 @@ def test_attention(name):
         ("llama-tied", ("q_proj",), False, ("embed_tokens",)),
         ("llama-tied", ("q_proj",), False, ("lm_head",)),
         ("llama-tied", ("q_proj", "lm_head"), False, ()),
+        ("llama", ("q_proj", "c_attn"), False, ()),  # peft lets a name that matches nothing pass beside one that does
         ("gpt2", ("c_attn",), True, ("wte", "ln_f")),
         ("mixtral", ("q_proj", "w1", "w2", "w3"), False, ("embed_tokens",)),
         ("mixtral", ("q_proj", "w2"), False, ()),

@@ -54,8 +54,8 @@ def insert_adapters(
         for piece, plan in runs(part, (*modules, *saved), partial(_plan, part, adapter, used)):
             parts.append(replace(piece, parameters=_rebuilt(piece, plan, adapter, names)))
     parts = _tied_head(model, adapter, parts, used)
-    if not isinstance(targets, str):
-        require_known("LoRA target", targets, _used_targets(model, targets, used), model)
+    if not isinstance(targets, str) and not any(_used_targets(model, targets, used)):
+        require_known("LoRA target", targets, (), model)  # like peft: an error only where no name of the list matches
     require_known("module to save", saved, used, model)
     tied = {names.get(a, a): names.get(b, b) for a, b in model.tied.items()}
     return replace(model, parts=tuple(parts), tied=tied)
