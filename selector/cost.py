@@ -6,10 +6,10 @@ The second is a stand-in: it knows recomputing, offload and links, not how much 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from estimators.memory import Estimate
 from estimators.strategy import Strategy
+from estimators.time import Unknown, step_time
 from estimators.workload import DTYPE_BYTES
 
 # A byte between nodes against one inside a node: NVLink 3/4 (300-450 GB/s) over a NIC of 400 Gbit/s per GPU (50 GB/s).
@@ -65,11 +65,9 @@ def cost_of(estimate: Estimate) -> Cost:
 
 
 def tokens_per_second(estimate: Estimate) -> float | None:
-    """Expected tokens per second and GPU, or None where there is no time."""
-    time: Any = getattr(estimate, "time", None)
-    rate = getattr(time, "tokens_per_s_per_gpu", None)
-    expected = getattr(rate, "expected", None)
-    return float(expected) if expected else None
+    """Expected tokens per second and GPU, or None where a figure of the card is missing."""
+    time = step_time(estimate.run)
+    return None if isinstance(time, Unknown) else time.tokens_per_s_per_gpu.expected
 
 
 def bytes_sent(estimate: Estimate) -> float:

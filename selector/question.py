@@ -18,6 +18,10 @@ from selector.tree.policies import check_policy
 GOALS = ("fastest", "simplest", "documents")
 ALLOWED = ("lora", "qlora")
 MAX_GLOBAL_BATCH = 2**24
+FACTS = {
+    "host_memory": "host_bytes", "nvme": "nvme_bytes", "network": "network_bits_per_s", "interconnect": "interconnect",
+    "price": "price_per_gpu_hour", "gpu_memory": "gpu",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -112,12 +116,13 @@ def ask(
         raise UnknownName("goal", str(goal), GOALS, f"(one of {', '.join(GOALS)})")
     if not isinstance(deepspeed_experience, bool):
         raise InputError(f"deepspeed_experience {short(deepspeed_experience)} is not true or false")
+    facts = {name: fields.pop(name) for name in FACTS if name in fields}
     given = {FIELD_ALIASES.get(k, k): v for k, v in fields.items() if v is not None}
     if compile:
         given["compile"] = compile
     asked = workload(**fields, compile=compile or None)  # refuses what is wrong
     given = {name: getattr(asked, name) for name in given}
-    where = parse_cluster(cluster) if isinstance(cluster, str) else cluster
+    where = parse_cluster(cluster, **facts) if isinstance(cluster, str) else with_facts(cluster, facts)
     question = Question(
         model=resolve_model(model), cluster=where, fields=given, team=team,
         deepspeed_experience=deepspeed_experience, policy=check_policy(policy), goal=goal,
@@ -126,6 +131,18 @@ def ask(
     )  # fmt: skip
     question.batches  # noqa: B018 - refuses a global batch that cannot be made
     return _with_precision(question)
+
+
+def with_facts(cluster: Cluster, facts: Mapping[str, Any]) -> Cluster:
+    """A cluster with other facts: host RAM, NVMe, network, links, price."""
+    stated = {k: v for k, v in facts.items() if v is not None}
+    if not stated:
+        return cluster
+    read = parse_cluster("T4", **stated)  # any card: only what was stated is taken
+    changes: dict[str, Any] = {FACTS[name]: getattr(read, FACTS[name]) for name in stated if name != "gpu_memory"}
+    if "gpu_memory" in stated:
+        changes["gpu"] = replace(cluster.gpu, memory_bytes=read.gpu.memory_bytes)
+    return replace(cluster, **changes)
 
 
 def _allowed(allow: Iterable[str] | str) -> tuple[str, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from estimators.stacks.versions import resolve
+from estimators.workload import workload
 from selector.candidates import VERDICT_RANK, Candidate
 from selector.cost import offload_rank
 from selector.question import Question
@@ -45,31 +47,47 @@ class Ranking:
 def rank(question: Question, found: Sequence[Candidate]) -> Ranking:
     """Read the tree with the verdicts in hand, order the candidates by the goal, and choose."""
     reading = read(situation_of(question, found), question.policy)
-    order = tuple(sorted(found, key=lambda c: sort_key(question, c)))
+    spared = needless(question, found)
+    order = tuple(sorted(found, key=lambda c: sort_key(question, c, c.name in spared)))
     if not order:
         return Ranking(None, None, None, (), reading)
     best = simplest_of_equals(question, order)
     tree = trees_candidate(question, reading, order)
     choice = best
-    if question.strategy is None and tree is not None and wins(question, tree, best):
+    if question.strategy is None and tree is not None and wins(question, tree, best, spared):
         choice = tree
     rest = tuple(c for c in order if c is not choice)
     return Ranking(choice, tree, best, (choice, *rest), reading)
 
 
-def sort_key(question: Question, candidate: Candidate) -> tuple[object, ...]:
-    """Fits before tight, no offload before offload, the preferred method, then the goal."""
+def needless(question: Question, found: Sequence[Candidate]) -> frozenset[str]:
+    """Sharded strategies whose settings fit unsharded just as well; the documents' own tree knows no such rule.
+
+    Measured: OLMo-1B on 4 GPUs, 8034 tokens/s/GPU with DDP, 1790 with SHARD_GRAD_OP, 1747 with full shard (OLMo#762).
+    """
+    if question.policy == "documents":
+        return frozenset()
+    whole = [c for c in found if not c.strategy.is_sharded and c.verdict == "fits"]
+    return frozenset(
+        c.name
+        for c in found
+        if c.strategy.is_sharded and any(w.method == c.method and w.settings == c.settings for w in whole)
+    )
+
+
+def sort_key(question: Question, candidate: Candidate, spared: bool) -> tuple[object, ...]:
+    """Fits before tight, no offload before offload, the preferred method, no needless sharding, then the goal."""
     simple = SIMPLICITY.get(candidate.strategy.base, len(SIMPLICITY))
     concessions = sum(1 for name in ("loss", "optimizer") if name in candidate.settings)
     if question.goal == "simplest":
-        return (*candidate.tier, simple, concessions, candidate.cost)
-    return (*candidate.tier, candidate.cost, concessions, simple)
+        return (*candidate.tier, spared, simple, concessions, candidate.cost)
+    return (*candidate.tier, spared, candidate.cost, concessions, simple)
 
 
 def simplest_of_equals(question: Question, order: Sequence[Candidate]) -> Candidate:
     """The first, or a simpler one that is as good as it within what a model can tell."""
     first = order[0]
-    if question.goal == "simplest":
+    if question.goal == "simplest" or not first.strategy.is_sharded:
         return first
     equals = [c for c in order if c.tier == first.tier and c.cost.within(first.cost, TIE)]
     return min(equals, key=lambda c: SIMPLICITY.get(c.strategy.base, len(SIMPLICITY)))
@@ -91,10 +109,12 @@ def trees_candidate(question: Question, reading: Reading, order: Sequence[Candid
     return simplest_of_equals(question, own) if question.policy == "current" else own[0]
 
 
-def wins(question: Question, tree: Candidate, best: Candidate) -> bool:
+def wins(question: Question, tree: Candidate, best: Candidate, spared: frozenset[str]) -> bool:
     """The tree's engine is taken for goal ``documents``, and where it is as good in kind and within the margin."""
     if question.goal == "documents":
         return True
+    if tree.name in spared and best.name not in spared:
+        return False
     return tree.tier == best.tier and question.goal == "fastest" and tree.cost.within(best.cost, TREE_MARGIN)
 
 
@@ -104,7 +124,7 @@ def situation_of(question: Question, found: Sequence[Candidate]) -> Situation:
     plain = {c.name: c.verdict == "fits" for c in found if c.method_rank == 0 and "optimizer" not in c.settings}
     asked = question.strategy is None
     whole = "single" if question.cluster.ranks == 1 else "ddp"
-    versions = found[0].estimate.run.settings.versions if found else {}
+    versions = resolve(workload(**question.fields).versions)
     return Situation(
         billions=billions, size_because=because, compile=question.compile,
         deepspeed_experience=question.deepspeed_experience, team=question.team, seq_len=question.seq_len,

@@ -153,12 +153,10 @@ def headline(question: Question, ranking: Ranking, command: str) -> str:
     if choice is None:
         return (
             f"Nothing fits: no strategy trains {model.name} at {question.seq_len} tokens on {gpus} "
-            f"({gib(cluster.gpu.memory_bytes, 1)} GiB each); see what would"
+            f"({gib(cluster.gpu.memory_bytes, 1)} GiB each); what would stands below, and in: {command}"
         )
     method = "" if choice.method == "full" else f" by {choice.method}"
     return (
         f"Train {model.name}{method} on {gpus} with {choice.name}: {use_of_card(choice.estimate)} per GPU "
         f"({choice.verdict}), {binding(choice.estimate)}; run: {command}"
     )
-
-

@@ -11,7 +11,7 @@ from estimators.errors import MissingDependency, NotModelled
 from estimators.memory import Estimate
 from selector.candidates import Candidate, Rejection, candidates
 from selector.launch import launch
-from selector.near import Alternative, ways_out
+from selector.near import Alternative, spelled, ways_out
 from selector.question import Question, ask
 from selector.ranking import Ranking, rank, situation_of
 from selector.reasons import headline, reasons, tier_words, what_would_change
@@ -151,7 +151,7 @@ class Recommendation:
         """What to type next: the launch line, or the question that shows what would fit."""
         if self.commands:
             return self.commands["launch"]
-        return "dist-advisor fit --model ... --gpus ..."
+        return f"dist-advisor fit --model {self.question.model.name} --gpus {spelled(self.question.cluster)}"
 
     @cached_property
     def headline(self) -> str:
