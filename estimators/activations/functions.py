@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from estimators.activations.attention import Attention
-from estimators.activations.tape import Dim, Tensor, Weight
+from estimators.activations.tape import Dim, Operand, Tensor, Weight
 
 
 class Functions(Attention):
@@ -76,7 +76,7 @@ class Functions(Attention):
         variance = self.mean(self.power(self.add(x, mean), f"{name} centred"), f"{name} variance")
         x = self.multiply(self.add(x, mean), self.rsqrt(self.shift(variance), name), f"{name} normalised")
         shape, before = weight.shape, weight.dtype
-        factor = weight
+        factor: Operand = weight
         if before != "fp32":
             upcast = tape.new(f"{name} weight, upcast", shape, "fp32")
             factor = tape.record(upcast, "to", [weight], [], lambda g: [tape.new("gradient, cast", shape, before)])
@@ -91,15 +91,25 @@ class Functions(Attention):
 
     def gelu_new(self, x: Tensor) -> Tensor:
         """``0.5 * x * (1 + tanh(c * (x + 0.044715 * x.pow(3))))``, operation by operation."""
-        half = self.scale(x, "half")
-        inner = self.scale(self.add(x, self.scale(self.power(x, "gelu_new"))))
-        return self.multiply(half, self.shift(self.pointwise("tanh", inner, "output")), "gelu_new")
+        return self.multiply(
+            self.scale(x, "half"),
+            self.shift(self.pointwise("tanh", self.scale(self.add(x, self.scale(self.power(x)))), "output")),
+            "gelu_new",
+        )
 
     def gelu_fast(self, x: Tensor) -> Tensor:
         """``0.5 * x * (1 + tanh(x * c * (1 + 0.044715 * x * x)))``, operation by operation."""
-        half = self.scale(x, "half")
-        inner = self.multiply(self.scale(x), self.shift(self.multiply(self.scale(x), x, "x x")), "gelu_fast")
-        return self.multiply(half, self.shift(self.pointwise("tanh", inner, "output")), "gelu_fast")
+        return self.multiply(
+            self.scale(x, "half"),
+            self.shift(
+                self.pointwise(
+                    "tanh",
+                    self.multiply(self.scale(x), self.shift(self.multiply(self.scale(x), x, "x x")), "gelu_fast"),
+                    "output",
+                )
+            ),
+            "gelu_fast",
+        )
 
     def quick_gelu(self, x: Tensor) -> Tensor:
         return self.multiply(x, self.pointwise("sigmoid", self.scale(x), "output"), "quick_gelu")
@@ -108,17 +118,20 @@ class Functions(Attention):
         return self.power(self.pointwise("relu", x, "output"), "square")
 
     # -- rotary embeddings ------------------------------------------------------------------------------------------
-    def rotary(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """apply_rotary_pos_emb: keeps the cosines and sines only. Heads that are wider than the cosines turn in part."""
-        q_embed = self.rotated(q, cos, sin)
-        k_embed = self.rotated(k, cos, sin)
+    def rotary(
+        self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, sliced: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """apply_rotary_pos_emb: keeps the cosines and sines only. Heads that are wider than the cosines turn in part;
+        ``sliced``: the family slices and joins them even where they turn as a whole."""
+        q_embed = self.rotated(q, cos, sin, sliced)
+        k_embed = self.rotated(k, cos, sin, sliced)
         return q_embed, k_embed
 
-    def rotated(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def rotated(self, x: Tensor, cos: Tensor, sin: Tensor, sliced: bool = False) -> Tensor:
         size, turns = int(x.shape[-1]), int(cos.shape[-1])
-        if size == turns:
+        if size == turns and not sliced:
             return self.add(self.multiply(x, cos), self.multiply(self.rotate_half(x), sin))
-        turning = self.narrow(x, (*x.shape[:-1], turns))
+        turning = self.narrow(x, (*x.shape[:-1], turns)) if turns < size else x
         resting = self.narrow(x, (*x.shape[:-1], size - turns))
         return self.cat([self.rotated(turning, cos, sin), resting], x.shape)
 

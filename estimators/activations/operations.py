@@ -115,6 +115,7 @@ class Operations:
                 return [tape.new("token", (0,), dtype)]
 
             view = Tensor(x.storage, tuple(shape), dtype, base=x.base or x)
+            view.strided = x.strided
             return tape.record(view, "split", [parent], [], backward)
 
         return [piece(shape) for shape in shapes]
@@ -153,7 +154,7 @@ class Operations:
         """Elementwise product with broadcasting: each factor is kept for the other's gradient."""
         tape = self.tape
         shape, dtype = broadcast(a.shape, b.shape), promoted(a.dtype, b.dtype)
-        result = tape.new(name, shape, dtype, a)
+        result = tape.new(name, shape, dtype, a if tuple(a.shape) == shape else b)
         operands = [(a.shape, a.dtype), (b.shape, b.dtype)]
         needs = a.needs_grad, b.needs_grad
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from estimators.activations.builder import Builder
 from estimators.activations.operations import Operations
 from estimators.activations.tape import Dim, Gradient, Operand, Tensor
 
@@ -86,3 +87,14 @@ def grouped(b: Operations, x: Tensor, weight: Operand, width: int, offsets: Tens
             (f"{name}", weight if needs else None)]  # fmt: skip
     return tape.record(result, "_grouped_mm", [x, weight], keep, backward)
 
+
+
+def bias_of(b: Builder, name: str, ids: Tensor) -> Tensor | None:
+    """Each row's own bias, taken by its expert; the experts' indices are kept."""
+    weight = b.weight(name)
+    if weight is None:
+        return None
+    tape, shape, dtype = b.tape, weight.shape, weight.dtype
+    result = tape.new(name, (*ids.shape, shape[1]), dtype)
+    return tape.record(result, "index", [weight], [("experts of rows", ids)],
+                       lambda g: [tape.new("gradient of a bias", shape, dtype)])  # fmt: skip

@@ -83,12 +83,17 @@ def fed(cell: Other, model: Any) -> dict[str, Any]:
     return {"input_ids": ids, "pixel_values": pixels}
 
 
+def no_cache(model: Any) -> dict[str, Any]:
+    """Models that generate make a cache of keys and values even when training, unless told not to."""
+    return {"use_cache": False} if model.can_generate() else {}
+
+
 def real_block(cell: Other, class_name: str) -> Truth:
     """The truth of one block inside a model of few layers."""
     with fake(), _autocast(cell):
         model = real_model(cell, class_name)
         layer = [m for m in model.modules() if type(m).__name__ == cell.block][cell.layer]
-        args, kwargs = arguments_of(model, layer, lambda: model(**fed(cell, model)))
+        args, kwargs = arguments_of(model, layer, lambda: model(**fed(cell, model), **no_cache(model)))
         return measured(layer, args, kwargs, [*model.parameters(), *model.buffers()])
 
 

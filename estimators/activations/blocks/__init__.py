@@ -37,10 +37,19 @@ BLOCKS: dict[str, tuple[str, str]] = {
     "Olmo2DecoderLayer": ("sandwich", "olmo2"),
     "Olmo3DecoderLayer": ("sandwich", "olmo2"),
     "Exaone4DecoderLayer": ("sandwich", "exaone4"),
+    "GPT2Block": ("gpt", "gpt2"),
+    "GPTBigCodeBlock": ("gpt", "gpt_bigcode"),
+    "OPTDecoderLayer": ("gpt", "opt"),
+    "GPTNeoXLayer": ("gpt", "gpt_neox"),
+    "PhiDecoderLayer": ("gpt", "phi"),
+    "CohereDecoderLayer": ("gpt", "cohere"),
+    "Cohere2DecoderLayer": ("gpt", "cohere"),
 }
 
 # Blocks whose code lives on the hub and is never run here: described by their nearest relative, not compared.
 BY_RELATIVE: frozenset[str] = frozenset()
+
+BLOCKS.update(OTHERS)
 
 Block = Callable[[Builder, Tensor], Tensor]
 

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from estimators.activations.blocks.pieces import Norm, attention, fused_gated_mlp, gated_mlp, half, up_down_mlp
+from estimators.activations.blocks.pieces import (
+    Norm,
+    attended,
+    attention,
+    fused_gated_mlp,
+    gated_mlp,
+    partly_in_frame,
+    up_down_mlp,
+)
 from estimators.activations.builder import Builder
 from estimators.activations.tape import Tensor
 
@@ -74,14 +82,12 @@ def phi3(b: Builder, hidden: Tensor) -> Tensor:
 
 
 def phi3_attention(b: Builder, hidden: Tensor) -> Tensor:
-    from estimators.activations.blocks.pieces import attended
-
     size, queries = b.head_size, b.number("num_attention_heads")
     kv = b.number("num_key_value_heads", default=queries)
     qkv = b.module(hidden, "self_attn.qkv_proj")
     q, k, v = (b.narrow(qkv, ("B", "S", n * size)) for n in (queries, kv, kv))
     q, k, v = (b.view(t, ("B", n, "S", size), swaps=True) for t, n in ((q, queries), (k, kv), (v, kv)))
-    q, k = b.rotary(q, k, *b.tables(int(size * b.rotary_share)))
+    q, k = b.rotary(q, k, *b.tables(int(size * b.rotary_share)), sliced=True)
     return attended(b, q, k, v, "self_attn.o_proj")
 
 
@@ -102,7 +108,7 @@ def olmo_norm(b: Builder, x: Tensor) -> Tensor:
     return b.cast(b.layer_norm(b.cast(x, "fp32"), None, None, "norm"), x.dtype)
 
 
-def upcast_half(b: Builder, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+def upcast_half(b: Builder, q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
     """Cosines in fp32 that carry the rotation to fp32; the results are cast back (modeling_olmo.py)."""
     dtype, size = q.dtype, b.head_size
     cos, sin = b.given("cos", (1, 1, "S", size), "fp32"), b.given("sin", (1, 1, "S", size), "fp32")
@@ -137,9 +143,9 @@ def nemotron(b: Builder, hidden: Tensor) -> Tensor:
     return b.add(residual, hidden)
 
 
-def partly(b: Builder, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+def partly(b: Builder, q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
     """Rotary embeddings of the first share of each head."""
-    return b.rotary(q, k, *b.tables(int(b.head_size * b.rotary_share)))
+    return b.rotary(q, k, *b.tables(int(b.head_size * b.rotary_share)), sliced=True)
 
 
 def glm(b: Builder, hidden: Tensor) -> Tensor:
@@ -155,11 +161,11 @@ def glm(b: Builder, hidden: Tensor) -> Tensor:
     return b.add(residual, hidden)
 
 
-def interleaved(b: Builder, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+def interleaved(b: Builder, q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
     """modeling_glm.py: each layer repeats its own cosines."""
     size = int(b.head_size * b.rotary_share)
     cos, sin = (b.tape.new(name, (1, 1, "S", size), b.stream) for name in ("repeated cos", "repeated sin"))
-    return b.rotary(q, k, cos, sin)
+    return b.rotary(q, k, cos, sin, sliced=True)
 
 
 def stablelm(b: Builder, hidden: Tensor) -> Tensor:
@@ -167,14 +173,12 @@ def stablelm(b: Builder, hidden: Tensor) -> Tensor:
     residual = hidden
     hidden = b.norm(hidden, "input_layernorm")
     heads: Norm | None = b.norms_of_heads if b.flag("qk_layernorm") else None
-    attended = attention(b, hidden, rotate=partly, norm_heads=heads)
+    branch = attention(b, hidden, rotate=partly_in_frame, norm_heads=heads)
     drop = b.fraction("hidden_dropout")
     if b.flag("use_parallel_residual"):
         mlp = b.dropout(gated_mlp(b, hidden), drop)
-        return b.add(b.add(residual, attended), mlp)
-    residual = b.add(residual, attended)
+        return b.add(b.add(residual, branch), mlp)
+    residual = b.add(residual, branch)
     mlp = b.dropout(gated_mlp(b, b.norm(residual, "post_attention_layernorm")), drop)
     return b.add(residual, mlp)
 
-
-__all__ = ["block", "half"]

@@ -9,17 +9,28 @@ from estimators.activations.builder import Builder
 from estimators.activations.tape import Tensor
 
 Norm = Callable[[Tensor, str], Tensor]
-Rotate = Callable[[Builder, Tensor, Tensor], tuple[Tensor, Tensor]]
+Rotate = Callable[[Builder, Tensor, Tensor], tuple[Tensor, ...]]  # q, k, and what else the frame holds
 
 
-def half(b: Builder, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+def half(b: Builder, q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
     """Rotary embeddings of whole heads."""
     return b.rotary(q, k, *b.tables(b.head_size))
 
 
-def still(_: Builder, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+def still(_: Builder, q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
     """No rotary embeddings in this layer."""
     return q, k
+
+
+def partly_in_frame(b: Builder, q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
+    """The first share of each head turned, in the frame of the attention (modeling_phi.py, modeling_stablelm.py)."""
+    cos, sin = b.tables(int(b.head_size * b.rotary_share))
+    turns, rests = int(cos.shape[-1]), b.head_size - int(cos.shape[-1])
+    q_rot, q_pass = (b.narrow(q, (*q.shape[:-1], n)) if n < b.head_size else q for n in (turns, rests))
+    k_rot, k_pass = (b.narrow(k, (*k.shape[:-1], n)) if n < b.head_size else k for n in (turns, rests))
+    q_rot, k_rot = b.rotary(q_rot, k_rot, cos, sin)
+    q, k = b.cat([q_rot, q_pass], q.shape), b.cat([k_rot, k_pass], k.shape)
+    return q, k, q_rot, q_pass, k_rot, k_pass
 
 
 def attention(
@@ -38,7 +49,7 @@ def attention(
     if norm_heads is not None and not norm_before_transpose:
         q = norm_heads(q, "self_attn.q_norm")
         k = norm_heads(k, "self_attn.k_norm")
-    q, k = rotate(b, q, k)
+    q, k, *_held = rotate(b, q, k)
     return attended(b, q, k, v, f"self_attn.{out}", scores)
 
 

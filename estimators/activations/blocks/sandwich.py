@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from estimators.activations.attention import Scores
 from estimators.activations.blocks.llama import interleaved, upcast_half
-from estimators.activations.blocks.pieces import attention, fused_gated_mlp, gated_mlp, half
+from estimators.activations.blocks.pieces import attended, attention, fused_gated_mlp, gated_mlp, half
 from estimators.activations.builder import Builder
 from estimators.activations.tape import Tensor
 
@@ -64,14 +64,12 @@ def olmo2(b: Builder, hidden: Tensor) -> Tensor:
 
 
 def olmo2_attention(b: Builder, hidden: Tensor) -> Tensor:
-    from estimators.activations.blocks.pieces import attended
-
     size = b.head_size
     q = b.rms_norm_cast_last(b.module(hidden, "self_attn.q_proj"), "self_attn.q_norm")
     k = b.rms_norm_cast_last(b.module(hidden, "self_attn.k_proj"), "self_attn.k_norm")
     v = b.module(hidden, "self_attn.v_proj")
     q, k, v = (b.view(t, ("B", int(t.shape[-1]) // size, "S", size), swaps=True) for t in (q, k, v))
-    q, k = upcast_half(b, q, k)
+    q, k, *_ = upcast_half(b, q, k)
     return attended(b, q, k, v, "self_attn.o_proj")
 
 
