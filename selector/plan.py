@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from math import log2
 from typing import Any
 
 from estimators.cluster import Cluster, gpu_fact
@@ -21,8 +22,7 @@ from estimators.strategy import parse_strategy
 from estimators.time import StepTime, Unknown, step_time
 from estimators.time.card import rates
 from estimators.time.cost import Cost, cost
-from estimators.time.model_parallel import Layout, activation_bytes, layouts
-from estimators.time.shapes import number, text_config, token_work
+from estimators.time.model_parallel import Layout, layouts, rough_bytes
 from estimators.time.step import expected_seconds
 from estimators.workload import Workload, workload
 
@@ -30,6 +30,7 @@ STRATEGIES = ("ddp", "zero1", "zero2", "zero3", "fsdp-shard-grad-op", "fsdp-hybr
 MICRO_BATCHES = (1, 2, 4, 8, 16)
 CHECKPOINTINGS = ("none", "full")
 BATCH_TOKENS = 2**22  # a usual global batch of pretraining: Llama 2 used 4M tokens, Llama 3 began with it
+MANY = 64  # counts; the usual sweep has half as many
 UNEVEN = 0.15  # whole micro-steps may make the global batch so much larger or smaller
 PAYS = 0.5  # an added GPU must bring this share of what a GPU of the best count brings
 WASTES = 0.7  # tokens per second and GPU below this share of the best: data parallelism alone has had its time
@@ -134,8 +135,8 @@ class Plan:
         if not served:
             return max(self.question.counts)
         first = min(served)
-        return next((n for n in self.question.counts if n > first and (
-            n not in served or self.efficiency(served[n]) < WASTES)), None)  # fmt: skip
+        wasted = (n for n in served if n > first and self.efficiency(served[n]) < WASTES)
+        return next(wasted, next((n for n in self.question.counts if n > max(served)), None))
 
     @cached_property
     def layout(self) -> Layout | None:
@@ -196,6 +197,7 @@ class _Sweep:
         self.question, self.base = question, base
         self.evaluated = 0
         self.refused: set[str] = set()
+        self.asked: dict[tuple[str, int, bool, str, int], tuple[str, float]] = {}
         self.bases: dict[tuple[str, int, bool], Run] = {}
 
     def fastest(self, gpus: int) -> Point | None:
@@ -258,12 +260,23 @@ class _Sweep:
         """Whether the published formulas, which say too little, leave a chance."""
         return ROUGH_SLACK * rough_bytes(run) <= run.cluster.gpu.memory_bytes
 
+    def memory(self, run: Run) -> tuple[str, float]:
+        """Verdict and bytes; where many counts are asked, those of the fewest GPUs of the same quarter octave."""
+        load, step = run.workload, run.ranks
+        if len(self.question.counts) > MANY:
+            step = int(4 * log2(run.ranks))
+        key = run.strategy.name, load.micro_batch, load.grad_accum > 1, load.checkpointing, step
+        found = self.asked.get(key)
+        if found is None:
+            estimate = Estimate(resolve(self.question.model, run.cluster, run.strategy, workload=load))
+            found = self.asked[key] = estimate.verdict, estimate.gpu.expected
+        return found
+
     def point(self, run: Run) -> Point | None:
         """The run with its time and cost, or None when it does not fit."""
-        question, load = self.question, run.workload
+        question = self.question
         try:
-            estimate = Estimate(resolve(question.model, run.cluster, run.strategy, workload=load))
-            verdict, needed = estimate.verdict, estimate.gpu.expected
+            verdict, needed = self.memory(run)
         except AdvisorError as reason:
             self.refused.add(str(reason))
             return None
@@ -280,22 +293,6 @@ class _Sweep:
 @lru_cache(maxsize=4096)
 def _cut(base: Workload, micro: int, steps: int, checkpointing: str) -> Workload:
     return replace(base, micro_batch=micro, grad_accum=max(1, steps), checkpointing=checkpointing)
-
-
-def rough_bytes(run: Run) -> float:
-    """States (ZeRO paper) and activations (Korthikanti) of one GPU: low, and cheap enough for every point."""
-    model, load, shards = run.model, run.workload, run.shards
-    trains, frozen = model.num_trainable, model.num_params - model.num_trainable
-    stage = 3 if run.strategy.sharding or run.strategy.stage == 3 else run.strategy.stage
-    states = {0: 16.0, 1: 4 + 12 / shards, 2: 2 + 14 / shards, 3: 16 / shards}[stage] * trains
-    packed = 0.5 if load.method == "qlora" else 2.0
-    held = packed * frozen / (shards if stage == 3 else 1)
-    config, work = text_config(model.config), token_work(model)
-    hidden = number(config, "hidden_size", "d_model", "n_embd")
-    return states + held + activation_bytes(
-        work.layers, hidden, work.vocabulary if load.loss == "plain" else 0, load.seq_len, load.micro_batch, 1,
-        load.checkpointing != "none",
-    )  # fmt: skip
 
 
 def strategy_names(given: Sequence[str] | None) -> tuple[str, ...]:

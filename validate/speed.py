@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import mean, median
 
+from estimators.errors import InputError
 from estimators.time import StepTime, Unknown, step_time
 from estimators.time.constants import replaced
 from validate.speed_cases import DATA, DENSE, ONE_GPU, SMALL, SUPPLIED, Case, read_cases
@@ -146,6 +148,9 @@ def report(path: str | None = None) -> Report:
             rows[case.kind].append(row)
     names = [*[n for n in ORDER if n in rows], *sorted(set(rows) - set(ORDER))]
     everything = [row for name in names for row in rows[name]]
+    if not everything:
+        why = "; ".join(sorted({f"{i}: {w}" for i, w in skipped})[:3])
+        raise InputError(f"no row can be scored ({why or 'the file has no row with a speed'})")
     fitted = [row.case for name in (DENSE,) for row in rows[name]]
     seen = held_out(fitted) or everything
     return Report(
@@ -212,7 +217,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--cases", metavar="FILE", help="a jsonl file of measured runs; the package's own without it")
     parser.add_argument("--format", choices=("table", "markdown", "json"), default="table")
     parsed = parser.parse_args(argv)
-    found = report(parsed.cases)
+    try:
+        found = report(parsed.cases)
+    except (OSError, ValueError, KeyError) as error:
+        print(f"validate.speed: {parsed.cases or 'cases'}: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
     if parsed.format == "json":
         print(json.dumps(document(found), indent=1))
     else:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from estimators.model.spec import ModelSpec
+from estimators.run import Run
 from estimators.time.shapes import number, text_config, token_work
 
 ENGINES = ("Megatron-Core", "torchtitan", "DeepSpeed with Megatron")
@@ -57,7 +58,7 @@ def activation_bytes(
     M.3: + 4 s b (h + v) / t for the head where the pipeline has one stage (counted always: the safe side).
 
     >>> activation_bytes(80, 8192, 128256, 4096, 1, 8, True) // 10**6
-    1092
+    1093
     """
     block = seq_len * micro_batch * hidden
     held = RECOMPUTED * block * layers + BLOCK * block if recompute else BLOCK * block * layers
@@ -82,3 +83,22 @@ def layouts(
                 states = state_bytes(model.num_params, tensor, pipeline, data)
                 if states + held <= FITS * capacity:
                     yield Layout(tensor, pipeline, data, recompute, states, held)
+
+
+def rough_bytes(run: Run) -> float:
+    """States (ZeRO paper) and activations (M.2) of one GPU of a data-parallel run: low, and cheap enough for a sweep.
+
+    Stage 0 16 Psi, 1 4 Psi + 12 Psi / N, 2 2 Psi + 14 Psi / N, 3 16 Psi / N; frozen weights 2, packed ones 0.5 bytes.
+    """
+    model, load, shards = run.model, run.workload, run.shards
+    trains, frozen = model.num_trainable, model.num_params - model.num_trainable
+    stage = 3 if run.strategy.sharding or run.strategy.stage == 3 else run.strategy.stage
+    states = {0: 16.0, 1: 4 + 12 / shards, 2: 2 + 14 / shards, 3: 16 / shards}[stage] * trains
+    packed = 0.5 if load.method == "qlora" else 2.0
+    held = packed * frozen / (shards if stage == 3 else 1)
+    config, work = text_config(model.config), token_work(model)
+    hidden = number(config, "hidden_size", "d_model", "n_embd")
+    return states + held + activation_bytes(
+        work.layers, hidden, work.vocabulary if load.loss == "plain" else 0, load.seq_len, load.micro_batch, 1,
+        load.checkpointing != "none",
+    )  # fmt: skip
