@@ -9,7 +9,7 @@ from estimators.result import Interval
 from estimators.run import Run
 from estimators.time.amounts import SILENT, Amounts, amounts
 from estimators.time.card import Rates, Unknown, rates
-from estimators.time.constants import MODEL_ERROR, NEAR_FULL, NEAR_FULL_COST
+from estimators.time.constants import ENGINE_ERROR, MODEL_ERROR, NEAR_FULL, NEAR_FULL_COST
 from estimators.time.network import Links, links
 from estimators.time.phases import FORMULAS, RESOURCE, part_seconds
 
@@ -102,13 +102,13 @@ def step_time(
         return card
     work, network = amounts(run), links(run.cluster, card)
     expected = part_seconds(work, card, network, EXPECTED)
-    slow = 1.0 * MODEL_ERROR.high
+    fast, slow = _residual(run)
     notes = _notes(work, card, network)
     if filled is not None and filled >= NEAR_FULL.value:
         slow *= NEAR_FULL_COST.high
         notes = (*notes, f"{filled:.0%} of the card is taken: allocator retries may add a quarter to the step")
     total = sum(expected)
-    low = min(total, sum(part_seconds(work, card, network, FAST)) * MODEL_ERROR.low)
+    low = min(total, sum(part_seconds(work, card, network, FAST)) * fast)
     high = max(total, sum(part_seconds(work, card, network, SLOW)) * slow)
     return StepTime(Interval(low, total, high), expected, work.tokens, work.model_flops, work.hardware_flops, card.peak,
                     notes)  # fmt: skip
@@ -120,6 +120,14 @@ def expected_seconds(run: Run, *, tflops: float | None = None, bandwidth: float 
     if isinstance(card, Unknown):
         return None
     return sum(part_seconds(amounts(run), card, links(run.cluster, card), EXPECTED))
+
+
+def _residual(run: Run) -> tuple[float, float]:
+    """S.5: what the interval carries beyond its constants, by what trains and which engine runs."""
+    load = run.workload
+    kind = MODEL_ERROR["packed" if load.method == "qlora" else "adapters" if load.has_adapters else "full"]
+    engine = ENGINE_ERROR.get(run.strategy.engine, ENGINE_ERROR["elsewhere"])
+    return kind.low * engine.low, kind.high * engine.high
 
 
 def _notes(work: Amounts, card: Rates, network: Links) -> tuple[str, ...]:
