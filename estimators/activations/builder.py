@@ -50,6 +50,7 @@ class Builder(Functions):
         self.dtype = precision.weights
         self.stream = precision.stream or precision.weights
         self.shared: dict[str, tuple[Tensor, Size]] = {}
+        self.held: list[Tensor] = []  # outputs that the training loop holds until backward is over
         self.kept_until_return: list[Tensor] = []  # what the layer's frame holds until it returns (``hidden, _ = ...``)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
 from estimators.activations.attention import Kernels
@@ -15,7 +15,6 @@ from estimators.activations.tape import (
     Moment,
     Saved,
     Size,
-    Storage,
     Tensor,
     evaluate,
     largest,
@@ -39,7 +38,8 @@ class Profile:
     ``shared``: kept tensors that belong to every piece (cosines, masks): once a model.
     ``autocast_copies``: casts of weights that torch.autocast holds until the forward ends, saved or not.
     ``forward``: bytes above what was alive before, the input counted. ``forward_no_grad``: the same when nothing is kept.
-    ``backward``: bytes above (everything saved of this piece + incoming gradient); falls below 0 as saved tensors go.
+    ``held``: bytes of outputs that the caller holds until backward is over.
+    ``backward``: bytes above (everything saved of this piece + held + incoming gradient); below 0 as saved tensors go.
     ``weight_gradients``: bytes of gradients of weights at its end.
     """
 
@@ -52,7 +52,8 @@ class Profile:
     forward_no_grad: tuple[Moment, ...]
     backward: tuple[Moment, ...]
     weight_gradients: int
-    saved_size: Size = field(default=ZERO)
+    saved_size: Size
+    held: Size = ZERO
 
     def saved_bytes(self, batch: int, seq: int) -> int:
         return evaluate(self.saved_size, batch, seq)
@@ -91,48 +92,58 @@ def profile(part: Part, model: ModelSpec, conditions: Conditions = Conditions())
     return run_piece(builder, block, conditions.needs_input_gradient)
 
 
-def run_piece(builder: Callable[[bool], Builder], piece: Piece, needs_input_gradient: bool = True) -> Profile:
-    """Run a piece twice: without grad, then with grad forwards and backwards."""
+def run_piece(
+    builder: Callable[[bool], Builder], piece: Piece, needs_input_gradient: bool = True, holds_input: bool = True
+) -> Profile:
+    """Run a piece twice: without grad, then with grad forwards and backwards. ``holds_input``: the caller's frame keeps
+    the input until the piece returns, as the loop over blocks does."""
     without = builder(False)
-    _forward(without, piece, False)
+    _forward(without, piece, False, holds_input)
     no_grad = largest(without.tape.moments)
 
     b = builder(True)
     tape = b.tape
-    output, boundary = _forward(b, piece, needs_input_gradient)
+    output, boundary = _forward(b, piece, needs_input_gradient, holds_input)
     forward = largest(tape.moments)
     copies = total(t.storage.size for t in b.cached.values())
     b.cached.clear()
-    shared = {id(tensor.storage): size for tensor, size in b.shared.values()}
-    lines, storages = ledger(output)
-    saved = tuple(line for line, storage in zip(lines, storages, strict=True) if id(storage) not in shared)
-    apart = tuple(
-        Saved(line.name, line.operation, shared[id(storage)])
-        for line, storage in zip(lines, storages, strict=True)
-        if id(storage) in shared
-    )
-    del storages
+    saved, apart, kept = _ledger(b, output)
+    made_later = [t for t in b.held if id(t.storage) not in kept]
+    held = total({id(t.storage): t.storage.size for t in made_later}.values())
+    del made_later, kept
     if output.node is None:
-        return Profile(saved, boundary, output.size, apart, copies, forward, no_grad, (Moment(ZERO),), 0, ZERO)
-    leaving = _leave(output)
+        return Profile(saved, boundary, output.size, apart, copies, forward, no_grad, (Moment(ZERO),), 0, ZERO, held)
+    leaving = tape.forget(output)
     tape.moments.clear()
     start = plus(tape.live, leaving)
     gradient = [tape.new("incoming gradient", output.shape, output.dtype)]
     tape.play_backward(output, gradient.pop())
     backward = largest([Moment(minus(m.live, start), m.weight_gradients, m.fresh_gradient) for m in tape.moments])
     size = total(line.size for line in saved)
-    return Profile(saved, boundary, leaving, apart, copies, forward, no_grad, backward, tape.weight_gradients, size)
+    return Profile(
+        saved, boundary, leaving, apart, copies, forward, no_grad, backward, tape.weight_gradients, size, held
+    )
 
 
-def _forward(b: Builder, piece: Piece, needs_input_gradient: bool) -> tuple[Tensor, Size]:
-    hidden = input_of(b, piece, needs_input_gradient)
+def _ledger(b: Builder, output: Tensor) -> tuple[tuple[Saved, ...], tuple[Saved, ...], frozenset[int]]:
+    """What the piece keeps of its own, what it keeps of the shared tensors, and which storages those are."""
+    shared = {id(tensor.storage): size for tensor, size in b.shared.values()}
+    saved, apart = [], []
+    lines, storages = ledger(output)
+    for line, storage in zip(lines, storages, strict=True):
+        if id(storage) in shared:
+            apart.append(Saved(line.name, line.operation, shared[id(storage)]))
+        else:
+            saved.append(line)
+    return tuple(saved), tuple(apart), frozenset(map(id, storages))
+
+
+def _forward(b: Builder, piece: Piece, needs_input_gradient: bool, holds_input: bool) -> tuple[Tensor, Size]:
+    hidden = b.tape.leaf("block input", ("B", "S", b.width), b.stream, needs_input_gradient)
     boundary = hidden.size
-    output = piece(b, hidden)
-    del hidden
+    box = [hidden]
+    if not holds_input:
+        del hidden
+    output = piece(b, box.pop())
     b.kept_until_return.clear()
     return output, boundary
-
-
-def _leave(output: Tensor) -> Size:
-    storage: Storage = output.storage
-    return storage.tape.forget(output)

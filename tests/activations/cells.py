@@ -10,11 +10,14 @@ from typing import Any
 
 import torch
 import transformers
+from accelerate.utils import convert_to_fp32
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import masking_utils
 
 from estimators.activations.attention import Kernels
 from estimators.activations.builder import Precision
+from estimators.activations.head import head
+from estimators.activations.losses import Loss
 from estimators.activations.profile import Conditions, Profile, profile
 from estimators.activations.tape import evaluate
 from estimators.model.families import build
@@ -142,7 +145,11 @@ def our_block(cell: Cell) -> tuple[Profile, str]:
 def differences(cell: Cell) -> dict[str, Any]:
     """What differs, empty when everything is equal: ledger tensor by tensor, peaks within 0.5 %."""
     ours, class_name = our_block(cell)
-    truth = real_block(cell, class_name)
+    return compared(ours, real_block(cell, class_name), cell)
+
+
+def compared(ours: Profile, truth: Truth, cell: Cell) -> dict[str, Any]:
+    """What differs between a profile and the truth."""
 
     def bytes_of(size: Any) -> int:
         return evaluate(size, cell.batch, cell.seq)
@@ -155,12 +162,46 @@ def differences(cell: Cell) -> dict[str, Any]:
     shared = Counter(size for _, size in truth.shared if size > SMALL)
     if shared != Counter(bytes_of(line.size) for line in ours.shared):
         found["shared"] = dict(shared), {line.name: bytes_of(line.size) for line in ours.shared}
-    saved, output = ours.saved_bytes(cell.batch, cell.seq), bytes_of(ours.output)
+    saved, output, held = (bytes_of(size) for size in (ours.saved_size, ours.output, ours.held))
     for name, measured, predicted in (
         ("forward", truth.forward, ours.peak(ours.forward, cell.batch, cell.seq)),
-        ("backward", truth.backward, ours.peak(ours.backward, cell.batch, cell.seq) + saved + output),
+        ("backward", truth.backward, ours.peak(ours.backward, cell.batch, cell.seq) + saved + output + held),
     ):
         if abs(predicted / measured - 1) > 0.005:
             found[name] = f"{measured} measured, {predicted} predicted ({predicted / measured - 1:+.2%})"
     return found
 
+
+
+def real_head(cell: Cell, fp32_outputs: bool = False, held: bool = False) -> Truth:
+    """The truth of final norm, head and loss: the model's own forward over blocks that pass their input on."""
+    with fake():
+        model = real_model(cell)
+        backbone = model.base_model if model.base_model is not model else model.model
+        for layers in [m for m in backbone.modules() if isinstance(m, torch.nn.ModuleList)]:
+            del layers[:]
+        ids = torch.zeros(cell.batch, cell.seq, dtype=torch.long)
+        width = model.get_output_embeddings().weight.shape[1]
+        hidden = torch.empty(cell.batch, cell.seq, width, dtype=cell.dtype)
+
+        def call(made: dict[str, torch.Tensor]) -> Any:
+            with autocast(cell):
+                outputs = model(inputs_embeds=made.pop("hidden"), labels=ids, use_cache=False)
+            if fp32_outputs:
+                outputs = convert_to_fp32(outputs)
+            if held:
+                HELD.append(outputs.logits)
+            return outputs.loss
+
+        try:
+            return measure(call, {"hidden": hidden}, ids, [*model.parameters(), *model.buffers()])
+        finally:
+            HELD.clear()
+
+
+HELD: list[torch.Tensor] = []
+
+
+def head_differences(cell: Cell, fp32_outputs: bool = False, held: bool = False) -> dict[str, Any]:
+    loss = Loss(fp32_outputs=fp32_outputs, held=held)
+    return compared(head(spec_of(cell), conditions_of(cell), loss), real_head(cell, fp32_outputs, held), cell)

@@ -1,0 +1,110 @@
+"""What follows the last block: final norm, head and loss, as the same kind of profile as a block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from estimators.activations.builder import Builder
+from estimators.activations.losses import Loss, causal_loss, fused_linear, fused_rows
+from estimators.activations.profile import Conditions, Profile, config_of, run_piece
+from estimators.activations.tape import Tensor
+from estimators.devices import DEVICES
+from estimators.model.spec import ModelSpec, Parameter
+
+# Families whose final norm is neither LlamaRMSNorm nor nn.LayerNorm with a bias.
+GEMMA = ("gemma", "gemma2", "gemma3_text", "gemma3", "paligemma")
+CAST_LAST = ("olmo2", "olmo3")
+BY_HAND = ("cohere", "cohere2")
+WITHOUT_BIAS = ("mpt",)
+# Names that end the path of a final norm, inside the root.
+FINAL_NORMS = ("norm", "ln_f", "final_layernorm", "final_layer_norm", "norm_f", "f")
+
+
+def head(model: ModelSpec, conditions: Conditions | None = None, loss: Loss | None = None) -> Profile:
+    """Final norm, output embeddings and loss. Its output is the loss; ``held`` what the loop keeps until the end."""
+    return _head(model, conditions or Conditions(), loss or Loss())
+
+
+@lru_cache(maxsize=4096)
+def _head(model: ModelSpec, conditions: Conditions, loss: Loss) -> Profile:
+    parameters = root_parameters(model)
+    config = config_of(model, model.blocks[-1])
+
+    def builder(grad: bool) -> Builder:
+        return Builder(parameters, config, conditions.precision, conditions.kernels, grad, DEVICES[conditions.device])
+
+    return run_piece(builder, lambda b, x: head_and_loss(b, x, model, loss),
+                     conditions.needs_input_gradient, holds_input=False)  # fmt: skip
+
+
+def with_rows(model: ModelSpec, loss: Loss, tokens: int) -> Loss:
+    """A fused loss for a number of tokens: its pieces have a whole number of rows."""
+    from dataclasses import replace
+
+    if loss.kind != "fused":
+        return loss
+    weight = root_parameters(model)[f"{model.head}.weight"]
+    return replace(loss, rows=fused_rows(tokens, *weight.shape[:2]))
+
+
+def root_parameters(model: ModelSpec) -> dict[str, Parameter]:
+    """Parameters outside the blocks by name; a tied name stands for what it shares."""
+    found = {p.name: p for part in model.roots for p in part.parameters}
+    for alias, name in model.tied.items():
+        if name in found:
+            found[alias] = found[name]
+    return found
+
+
+def head_and_loss(b: Builder, hidden: Tensor, model: ModelSpec, loss: Loss) -> Tensor:
+    """``LlamaForCausalLM.forward`` after its blocks; then what wrappers and the loop do with the outputs."""
+    hidden = final_norm(b, hidden, model)
+    if loss.kind == "fused":
+        return fused_linear(b, hidden, model.head, loss.rows)
+    logits = scaled_logits(b, b.module(hidden, model.head), model)
+    result = causal_loss(b, logits, loss)
+    outputs = b.cast(logits, "fp32") if loss.fp32_outputs else logits
+    if loss.reads_logits:
+        copy = b.tape.new("shifted copy for metrics", outputs.shape, outputs.dtype)
+        del copy
+    if loss.held:
+        b.held.append(outputs)
+    return result
+
+
+def final_norm(b: Builder, hidden: Tensor, model: ModelSpec) -> Tensor:
+    family = model.family
+    if family == "olmo":
+        return b.cast(b.layer_norm(b.cast(hidden, "fp32"), None, None, "final norm"), hidden.dtype)
+    name = final_norm_name(b.parameters)
+    if name is None:
+        return hidden
+    if family in GEMMA:
+        return b.gemma_norm(hidden, name)
+    if family in CAST_LAST:
+        return b.rms_norm_cast_last(hidden, name)
+    if family in BY_HAND:
+        return b.cohere_norm(hidden, name)
+    if family == "nemotron":
+        return b.norm_1p(hidden, name)
+    if b.weight(f"{name}.bias") is not None or family in WITHOUT_BIAS:
+        return b.norm(hidden, name)
+    return b.rms_norm(hidden, name)
+
+
+def final_norm_name(parameters: Mapping[str, Parameter]) -> str | None:
+    """The last norm of the root."""
+    names = [p.name.rpartition(".")[0] for p in parameters.values() if p.kind == "norm"]
+    return next((n for n in reversed(names) if n.rpartition(".")[2] in FINAL_NORMS), None)
+
+
+def scaled_logits(b: Builder, logits: Tensor, model: ModelSpec) -> Tensor:
+    """Logits multiplied by a number (cohere, granite) or soft-capped (gemma2), each step a tensor."""
+    if model.family in ("cohere", "cohere2", "granite"):
+        logits = b.scale(logits, "scaled logits")
+    if b.fraction("final_logit_softcapping"):
+        logits = b.scale(logits, "logits / cap")
+        logits = b.pointwise("tanh", logits, "output")
+        logits = b.scale(logits, "capped logits")
+    return logits

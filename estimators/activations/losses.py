@@ -1,0 +1,147 @@
+"""Cross-entropy over a vocabulary as stacks compute it, on a tape: what is kept, what comes and goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from estimators.activations.builder import Builder
+from estimators.activations.tape import Dim, Gradient, Tensor
+
+CHUNKS = 8  # pieces of a chunked loss (torchtune num_output_chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """How logits become a loss, and who reads them afterwards.
+
+    ``kind``: plain (fp32 copy and log_softmax), chunked (both for one piece at a time), fused (Liger: logits of a few
+    rows at a time, gradients made in the forward). ``kernel``: of a plain loss, in-place (the gradient overwrites the
+    logits) or compiled (upcast inside the kernel). ``fp32_outputs``: accelerate copies outputs to fp32. ``held``: the
+    loop keeps the outputs until backward is over. ``reads_logits``: the trainer makes a shifted copy for its metrics.
+    """
+
+    kind: str = "plain"
+    kernel: str | None = None
+    fp32_outputs: bool = False
+    held: bool = False
+    reads_logits: bool = False
+    rows: int | None = None  # of one piece of a fused loss
+
+
+def causal_loss(b: Builder, logits: Tensor, loss: Loss) -> Tensor:
+    """ForCausalLMLoss of transformers/loss/loss_utils.py, or what replaces its kernel."""
+    if loss.kernel == "in-place":
+        return in_place(b, logits)
+    if loss.kernel == "compiled":
+        return compiled(b, logits)
+    if loss.kind == "chunked":
+        return chunked(b, logits)
+    return plain(b, logits)
+
+
+def plain(b: Builder, logits: Tensor, labels: Tensor | None = None) -> Tensor:
+    """``logits.float()``, labels shifted into a copy, cross_entropy: keeps log_softmax in fp32, and the labels."""
+    logits = b.cast(logits, "fp32")
+    if labels is None:
+        labels = shifted_labels(b)
+    return nll_loss(b, b.softmax(logits, name="log_softmax"), labels)
+
+
+def shifted_labels(b: Builder) -> Tensor:
+    """Padded on the right, cut on the left, made contiguous."""
+    padded = b.tape.new("padded labels", ("B", "S"), "int64")
+    labels = b.tape.new("labels", ("B", "S"), "int64")
+    del padded
+    return labels
+
+
+def nll_loss(b: Builder, log_probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Its gradient is a whole tensor of zeros with one entry a row."""
+    tape, shape = b.tape, log_probabilities.shape
+    result = tape.new("loss", (1,), "fp32")
+    keep = [("log_softmax output", log_probabilities), ("labels", labels)]
+    return tape.record(result, "nll_loss", [log_probabilities], keep,
+                       lambda g: [tape.new("gradient of nll_loss", shape, "fp32")])  # fmt: skip
+
+
+def chunked(b: Builder, logits: Tensor) -> Tensor:
+    """The fp32 copy exists for one piece at a time; log_softmax of every piece is kept."""
+    labels = shifted_labels(b)
+    width = -(-int(logits.shape[-1]) // CHUNKS)  # as many elements as 1/CHUNKS of the rows
+    pieces = b.split(logits, [(*logits.shape[:-1], width)] * CHUNKS)
+    total = plain(b, pieces.pop(), labels)
+    while pieces:
+        total = b.add(total, plain(b, pieces.pop(), labels))
+    return total
+
+
+def in_place(b: Builder, logits: Tensor) -> Tensor:
+    """Liger, Unsloth, Apex: the logits are kept and overwritten with their own gradient."""
+    tape, shape, dtype = b.tape, logits.shape, logits.dtype
+    labels = shifted_labels(b)
+    rows = tape.new("logsumexp", shape[:-1], "fp32")
+    result = tape.new("loss", (1,), "fp32")
+    storage = logits.storage
+
+    def backward(_: Tensor) -> list[Gradient]:
+        return [Tensor(storage, shape, dtype)]
+
+    keep = [("logits, overwritten", logits), ("logsumexp", rows), ("labels", labels)]
+    return tape.record(result, "cross_entropy in place", [logits], keep, backward)
+
+
+def compiled(b: Builder, logits: Tensor) -> Tensor:
+    """A compiled cross_entropy: the logits are kept as they are, the upcast happens inside the kernels."""
+    tape, shape, dtype = b.tape, logits.shape, logits.dtype
+    labels = shifted_labels(b)
+    rows = [tape.new(name, shape[:-1], "fp32") for name in ("row maximum", "logsumexp")]
+    result = tape.new("loss", (1,), "fp32")
+    keep = [("logits", logits), *((r.storage.name, r) for r in rows), ("labels", labels)]
+    return tape.record(result, "compiled cross_entropy", [logits], keep,
+                       lambda g: [tape.new("gradient of logits", shape, dtype)])  # fmt: skip
+
+
+def fused_linear(b: Builder, hidden: Tensor, name: str, rows: int | None) -> Tensor:
+    """LigerFusedLinearCrossEntropy (liger_kernel/ops/fused_linear_cross_entropy.py): pieces of rows; gradients of the
+    hidden states and of the head's weight are made in the forward and kept."""
+    tape, weight = b.tape, b.need(f"{name}.weight")
+    vocabulary, dtype = weight.shape[0], b.autocast or hidden.dtype
+    piece: tuple[Dim, ...] = (rows, vocabulary) if rows else ("B", "S", hidden_width(hidden))
+    into = tape.new("gradient of hidden states", hidden.shape, dtype)
+    into_weight = tape.new("gradient of the head", weight.shape, weight.dtype) if weight.trainable else None
+    logits = tape.new("logits of a piece", piece, dtype)
+    if b.autocast and weight.dtype != dtype:
+        copy = tape.new("head, cast", weight.shape, dtype)
+        del copy
+    if into_weight is not None and weight.dtype != dtype:
+        product = tape.new("gradient of the head, of a piece", weight.shape, dtype)
+        del product
+    del logits
+    result = tape.new("loss", (1,), "fp32")
+    keep = [("gradient of hidden states", into), ("gradient of the head", into_weight)]
+    held: list[Gradient] = [into, into_weight]
+    release: Callable[[], None] = held.clear
+
+    def backward(_: Tensor) -> list[Gradient]:
+        made = list(held)
+        release()
+        return made
+
+    del into, into_weight
+    return tape.record(result, "fused_linear_cross_entropy", [hidden, weight], keep, backward)
+
+
+def hidden_width(hidden: Tensor) -> int:
+    """Elements of a row: where rows of a piece are unknown, a piece has about as many logits as there are hidden states."""
+    return int(hidden.shape[-1])
+
+
+def fused_rows(tokens: int, vocabulary: int, width: int) -> int:
+    """Rows of one piece of Liger's loss: the power of two above tokens / ceil(vocabulary / width).
+
+    >>> fused_rows(2048, 128256, 4096)
+    64
+    """
+    wanted = -(-tokens // -(-vocabulary // width))
+    return 1 << (wanted - 1).bit_length()
