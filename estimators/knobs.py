@@ -125,7 +125,7 @@ KNOBS: tuple[Knob, ...] = (
     Knob("quantized_gradients", ZERO3, "bool", False, "zero_quantized_gradients",
          "ZeRO++: int4 gradient exchange", since="0.10.0", aliases=("zero_quantized_gradients",)),
     Knob("mics", ZERO3, "int", None, "mics_shard_size",
-         "MiCS: everything is sharded inside a group of so many ranks", 1, 65536, since="0.8.1", until="0.19.8",
+         "MiCS: everything is sharded inside a group of so many ranks", 1, 65536, since="0.8.1", until="0.19.7",
          aliases=("mics_shard_size",)),
     # buffers of NVMe offload
     Knob("param_buffer_count", ZERO3, "int", 5, "offload_param.buffer_count", "host buffers of parameter swap", 1),

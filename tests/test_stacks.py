@@ -332,6 +332,23 @@ def test_pure_precision_is_16_bit_throughout(name):
     assert s.master_dtype == ("bf16" if name.startswith("zero") else None)
 
 
+def test_deepspeed_by_version():
+    """Read in the source distributions: 0.19.0 and 0.19.2 (bf16 states on the host), 0.19.4 and 0.19.5 (pinning)."""
+    name, pure = "zero2+optimizer@cpu", {"stack": "deepspeed", "precision": "bf16"}
+    assert settled(name, versions={"deepspeed": "0.19.0"}, **pure).state_dtype == "fp32"
+    assert settled(name, versions={"deepspeed": "0.19.2"}, **pure).state_dtype == "bf16"
+    assert settled(name, stack="deepspeed", versions={"deepspeed": "0.19.4"}).knobs["pin_memory"] is False
+    assert settled("zero3:mics=4", versions={"deepspeed": "0.19.6"}).knobs["mics"] == 4
+
+
+def test_mics_is_gone_from_the_installed_engine():
+    pytest.importorskip("deepspeed")
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+
+    gone = at_least(importlib.metadata.version("deepspeed"), "0.19.7")
+    assert ("mics_shard_size" in DeepSpeedZeroConfig.model_fields) is not gone
+
+
 def test_offload_steps_with_cpu_adam():
     settings = settled("zero3+optimizer@cpu", optimizer="adamw-fused")
     assert settings.optimizer_impl == "ds-cpu" and any("DeepSpeedCPUAdam" in note for note in settings.notes)
@@ -352,7 +369,7 @@ def test_quantised_base():
 @pytest.mark.parametrize(
     ("name", "fields", "match"),
     [
-        ("zero3:mics=4", {}, "mics: gone from DeepSpeed 0.19.8; you have 0.19.8"),
+        ("zero3:mics=4", {}, "mics: gone from DeepSpeed 0.19.7; you have 0.19.8"),
         ("zero3:hpz=2", {"versions": {"deepspeed": "0.9.0"}}, "hpz: new in DeepSpeed 0.10.0; you have 0.9.0"),
         ("zero3:hpz=3", {}, "hpz=3 .* does not divide 8 ranks; give one of 1, 2, 4, 8"),
         ("fsdp-hybrid-shard:shard=3", {}, "shard=3"),

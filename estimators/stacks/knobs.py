@@ -23,6 +23,7 @@ from estimators.strategy import Strategy
 from estimators.workload import Workload
 
 CARVES_EMBEDDING = "1.14"  # accelerate from here on gives embedding, and norm with head, units (fsdp_utils.py)
+PINS_BY_DEFAULT = "0.19.5"  # DeepSpeed offload_config.py: pin_memory was false before
 TORCHTITAN_BUCKET_MB = 100  # torchtitan's replicate
 
 
@@ -57,7 +58,8 @@ def settle_knobs(
         knobs.put(_allowed(file_knobs(stack.zero, strategy.stage, model), table), stack_origin)
         # deepspeed/runtime/zero/config.py overlap_comm_valid; engine.py get_data_types
         knobs.put({"overlap_comm": strategy.stage == 3, "grad_accum_dtype": compute, "zero_init": False,
-                   "gather_16bit_on_save": False, "pin_memory": True}, engine_origin)  # fmt: skip
+                   "gather_16bit_on_save": False, "pin_memory": at_least(versions["deepspeed"], PINS_BY_DEFAULT)},
+                  engine_origin)  # fmt: skip
     elif engine == "ddp":
         knobs.put(_ddp(stack, workload), stack_origin)
         knobs.put({"gradient_as_bucket_view": False}, engine_origin)
@@ -77,6 +79,9 @@ def settle_knobs(
         knobs.put({"quant_storage": "bf16" if compute == "fp32" else compute}, "packed weights are sharded as floats")
     if stack.accelerate and engine != "deepspeed" and workload.precision.endswith("-mixed"):
         knobs.put({"fp32_outputs": True}, stack_origin)
+    if engine == "fsdp1" and stack.trainer and workload.has_adapters:
+        knobs.notes.append("the Trainer wraps each trained leaf as a unit of its own (peft's fsdp_auto_wrap_policy); "
+                           "here adapters belong to the unit of their block")  # fmt: skip
     check_sizes(cluster, strategy, knobs.values)
     if strategy.sharding == "hybrid-shard" and cluster.nodes == 1 and knobs.values["shard"] == cluster.ranks:
         knobs.notes.append("one node is one shard group: fsdp-hybrid-shard holds what fsdp-full-shard holds")

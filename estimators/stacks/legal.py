@@ -14,6 +14,7 @@ PURE = ("bf16", "fp16")
 PACKAGES = {"deepspeed": "deepspeed", "ddp": "torch", "fsdp1": "torch", "fsdp2": "torch", "torch": "torch"}
 NAMES = {"deepspeed": "DeepSpeed"}
 MASTER_16BIT = "0.18.3"  # DeepSpeed pull request 7700: bf16 master weights and states
+STATES_16BIT_OFFLOADED = "0.19.2"  # pull request 8010: bf16 states on the host too
 FSDP2_TORCH = "2.6.0"  # torch.distributed.fsdp.fully_shard became public; accelerate FSDP2_PYTORCH_VERSION
 
 

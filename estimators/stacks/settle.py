@@ -11,7 +11,7 @@ from estimators.run import Settings
 from estimators.stacks import dtypes, legal, optimizers
 from estimators.stacks.knobs import settle_knobs
 from estimators.stacks.table import STACKS, Stack
-from estimators.stacks.versions import resolve
+from estimators.stacks.versions import at_least, resolve
 from estimators.strategy import Strategy
 from estimators.units import gib
 from estimators.workload import DTYPE_BYTES, Workload
@@ -41,7 +41,7 @@ def settle(
     adapter = workload.adapter_dtype or chosen.adapter
     trained = adapter if workload.has_adapters else param
     grad = trained if given or workload.adapter_dtype else chosen.grad
-    owner = chosen.master or trained
+    owner = "fp32" if _states_stay_fp32(workload, strategy, versions["deepspeed"]) else chosen.master or trained
     state = workload.state_dtype or resolved_dtype(optimizer.name, optimizer.impl, owner)
     fields = {
         "load_dtype": (given if given and strategy.engine != "deepspeed" else None, chosen.load),
@@ -83,6 +83,12 @@ def _kbit_prepare(stack: Stack, workload: Workload, strategy: Strategy) -> bool:
     if workload.kbit_prepare is not None:
         return workload.kbit_prepare
     return stack.kbit_prepare and strategy.engine in ("torch", "ddp")
+
+
+def _states_stay_fp32(workload: Workload, strategy: Strategy, have: str) -> bool:
+    """Pure 16 bit with the optimizer on the host: older versions kept bf16 master weights but fp32 states there."""
+    offloaded = strategy.engine == "deepspeed" and strategy.optimizer is not None and workload.precision in legal.PURE
+    return offloaded and not at_least(have, legal.STATES_16BIT_OFFLOADED)
 
 
 def _notes(stack: Stack, model: ModelSpec, workload: Workload, strategy: Strategy, state: str) -> tuple[str, ...]:
