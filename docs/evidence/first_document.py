@@ -34,7 +34,7 @@ def cell(found: StepTime) -> str:
 
 
 def main() -> None:
-    print("tokens/s and GPU: expected (low-high)")
+    print("Tokens per second and GPU, expected (low-high):\n")
     print("| size | document DS | document FSDP | settings | ZeRO-3 | FSDP | ZeRO-3, all on CPU | FSDP, all on CPU |")
     print("|---|---:|---:|---|---:|---:|---:|---:|")
     for name, fields in SETTINGS.items():

@@ -56,15 +56,23 @@ def rates(gpu: Gpu, dtype: str, tflops: float | None = None, bandwidth: float | 
         matmul = _times(measured * 1e12, MEASURED_MATMUL)
     else:
         share = _measured_share(gpu) if tflops and dtype != "fp32" else None
-        kind = "consumer" if gpu.id.startswith("rtx") else family if family in MATMUL_SHARE else "elsewhere"
+        kind = _kind(gpu, family, dtype)
         share = share or MATMUL_SHARE[kind]
         matmul = _times(peak * 1e12, share)
         notes = (f"no matrix product was measured on {gpu.name}: {share.value:g} of its datasheet is assumed, wide",)
-    attention = _times(peak * 1e12, ATTENTION_SHARE.get(family, ATTENTION_SHARE["elsewhere"]))
+    kernels = "fp32" if dtype == "fp32" else family if family in ATTENTION_SHARE else "elsewhere"
+    attention = _times(peak * 1e12, ATTENTION_SHARE[kernels])
     slot = gpu_fact(gpu, "pcie.unidirectional_gb_per_s") or 15.75
     link = gpu_fact(gpu, "link.unidirectional_gb_per_s")
     return Rates(peak * 1e12, matmul, attention, memory * 1e9, link * 1e9 if link else None, slot * 1e9,
                  gpu_fact(gpu, "board_power_w"), family, notes)  # fmt: skip
+
+
+def _kind(gpu: Gpu, family: str, dtype: str) -> str:
+    """The row of ``MATMUL_SHARE`` for a card whose best product nobody measured."""
+    if dtype == "fp32":
+        return "fp32"
+    return "consumer" if gpu.id.startswith("rtx") else family if family in MATMUL_SHARE else "elsewhere"
 
 
 def _measured_share(gpu: Gpu) -> Constant | None:

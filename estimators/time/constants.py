@@ -49,6 +49,14 @@ MATMUL_SHARE = {
         "RTX 3090 and 4090 rows of fsdp_qlora and torchtune, compute bound: their clocks exceed the datasheet's",
         Fit("consumer rows", 8, 0.15, "2026-11"),
     ),
+    "fp32": Constant(
+        0.90,
+        0.75,
+        0.97,
+        "of peak",
+        "not measured: plain fp32 units are easily kept busy; TF32 is off by "
+        "default in torch (torch.backends.cuda.matmul.allow_tf32) and several times faster",
+    ),
     "elsewhere": Constant(0.80, 0.55, 0.95, "of peak", "not measured: middle of the cards that were (0.51-0.97)"),
 }
 MEASURED_MATMUL = Constant(1.0, 0.97, 1.02, "of the catalogue's best measured product",
@@ -58,6 +66,7 @@ MEASURED_MATMUL = Constant(1.0, 0.97, 1.02, "of the catalogue's best measured pr
 ATTENTION_SHARE = {
     "Ampere": Constant(0.337, 0.30, 0.38, "of peak", "A100, FlashAttention-2", FSDP_ROWS),
     "Hopper": Constant(0.183, 0.165, 0.22, "of peak", "H100, FlashAttention-2; 3 is faster", FSDP_ROWS),
+    "fp32": Constant(0.60, 0.30, 0.85, "of peak", "not measured: no tensor units to starve"),
     "elsewhere": Constant(0.25, 0.12, 0.40, "of peak", "not measured: between A100 and H100"),
 }
 

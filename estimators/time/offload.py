@@ -1,4 +1,4 @@
-"""What offload adds: PCIe at the node's share, Adam on the CPU, NVMe. Formulas O.1-O.5 of ``docs/formulas-time.md``."""
+"""What offload adds: PCIe at the node's share, Adam on the CPU, NVMe. Formulas O.1-O.4 of ``docs/formulas-time.md``."""
 
 from __future__ import annotations
 
