@@ -7,7 +7,7 @@ checkpointing, the loss kernel, the optimizer, and, where allowed, the method.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from estimators.errors import AdvisorError
@@ -21,6 +21,13 @@ from selector.question import Question
 # The worse the verdict, the later the candidate; `unknown` is not a no, and is said.
 VERDICT_RANK = {"fits": 0, "tight": 1, "unknown": 1, "no": 2}
 EIGHT_BIT = "adamw-8bit"
+NEARLY = 1.25  # of the card: within it smaller buffers may help
+# Buffers of a tenth of the engine's defaults, or less: slower by more, smaller messages and optimizer calls.
+SMALL_BUFFERS = {
+    "zero1": {"reduce_bucket_size": 50_000_000, "allgather_bucket_size": 50_000_000},
+    "zero2": {"reduce_bucket_size": 50_000_000, "allgather_bucket_size": 50_000_000},
+    "zero3": {"reduce_bucket_size": 10_000_000, "sub_group_size": 100_000_000},
+}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -47,9 +54,12 @@ class Candidate:
 
     @property
     def tier(self) -> tuple[int, int, int, int]:
-        """What comes before any speed: it fits, without offload, by the preferred method, with its optimizer."""
+        """What comes before any speed: no offload, it fits for sure, by the preferred method, with its optimizer.
+
+        A tight run without offload stands before a sure one with it: it is expected to fit, and several times as fast.
+        """
         other = int("optimizer" in self.settings)
-        return VERDICT_RANK[self.verdict], offload_rank(self.strategy), self.method_rank, other
+        return offload_rank(self.strategy), VERDICT_RANK[self.verdict], self.method_rank, other
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,11 @@ class Rejection:
     def excess(self) -> float:
         """How many times the card it needs; infinite where memory was not the reason."""
         return self.estimate.gpu.expected / self.estimate.gpu.capacity if self.estimate else float("inf")
+
+    @property
+    def reason(self) -> str:
+        """``the GPU at step``, ``host RAM`` or ``NVMe``; empty where memory was not the reason."""
+        return self.estimate.reason if self.estimate else ""
 
 
 def candidates(question: Question) -> tuple[list[Candidate], list[Rejection]]:
@@ -83,9 +98,25 @@ def candidates(question: Question) -> tuple[list[Candidate], list[Rejection]]:
                 found.append(answer)
             else:
                 misses.append(answer)
-        if len(misses) == len(question.methods):
-            rejected.append(min(misses, key=lambda m: m.excess))
+        if len(misses) < len(question.methods):
+            continue
+        rejected.append(min(misses, key=lambda m: m.excess))
+        found += with_smaller_buffers(question, strategy, rejected[-1])
     return found, rejected
+
+
+def with_smaller_buffers(question: Question, strategy: Strategy, missed: Rejection) -> Iterator[Candidate]:
+    """A ZeRO strategy that misses by little, again with smaller buffers and sub-groups: the same mathematics."""
+    knobs = SMALL_BUFFERS.get(strategy.base)
+    if knobs is None or question.strategy is not None or not missed.reason.startswith("the GPU"):
+        return
+    if missed.excess > NEARLY:
+        return
+    smaller = replace(strategy, options={**knobs, **strategy.options})
+    for rank, method in enumerate(question.methods):
+        answer = best_settings(question, smaller, method, rank)
+        if isinstance(answer, Candidate):
+            yield answer
 
 
 def names(question: Question) -> Iterator[str]:

@@ -19,6 +19,8 @@ def launch(estimate: Estimate, script: str = "train.py") -> str:
     precision = run.workload.precision.removesuffix("-mixed")
     parts.append(f"--mixed_precision {precision if precision != 'fp32' else 'no'}")
     if strategy.engine == "deepspeed":
+        if strategy.options:  # the launcher has no flag for an engine's knobs
+            return " ".join([*parts, "--use_deepspeed --deepspeed_config_file ds_config.json", script])
         parts.append(f"--use_deepspeed --zero_stage {strategy.stage}")
         parts += [
             f"--offload_{what}_device {where}"

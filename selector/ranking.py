@@ -40,6 +40,11 @@ class Ranking:
     reading: Reading
 
     @property
+    def sure(self) -> Candidate | None:
+        """The first that fits for sure; the choice itself, unless that is tight."""
+        return next((c for c in self.order if c.verdict == "fits"), None)
+
+    @property
     def follows_tree(self) -> bool:
         return self.choice is not None and self.choice is self.tree
 
@@ -76,7 +81,7 @@ def needless(question: Question, found: Sequence[Candidate]) -> frozenset[str]:
 
 
 def sort_key(question: Question, candidate: Candidate, spared: bool) -> tuple[object, ...]:
-    """Fits before tight, no offload before offload, the preferred method, no needless sharding, then the goal."""
+    """No offload before offload, fits before tight, the preferred method, no needless sharding, then the goal."""
     simple = SIMPLICITY.get(candidate.strategy.base, len(SIMPLICITY))
     concessions = sum(1 for name in ("loss", "optimizer") if name in candidate.settings)
     if question.goal == "simplest":
@@ -102,7 +107,7 @@ def trees_candidate(question: Question, reading: Reading, order: Sequence[Candid
     named = [c for c in order if c.strategy.base == reading.strategy]
     exact = question.policy == "documents" or any(a.strategy for a in reading.amendments)
     if exact and named:
-        return min(named, key=lambda c: (VERDICT_RANK[c.verdict], offload_rank(c.strategy)))
+        return min(named, key=lambda c: (offload_rank(c.strategy), VERDICT_RANK[c.verdict]))
     own = [c for c in order if c.strategy.engine in LEAF_ENGINES[reading.leaf]]
     if not own:
         return None

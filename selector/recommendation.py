@@ -111,6 +111,9 @@ class Recommendation:
         tree = self.ranking.tree
         if tree is not None and tree in rest:
             rest = (tree, *(c for c in rest if c is not tree))
+        sure = self.ranking.sure
+        if sure is not None and sure is not self.choice:
+            rest = (sure, *(c for c in rest if c is not sure))
         return as_alternatives(rest)
 
     def _beside_users_own(self) -> tuple[Alternative, ...]:

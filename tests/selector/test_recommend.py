@@ -133,6 +133,15 @@ def test_what_would_change() -> None:
     assert "with team deepspeed the tree says DeepSpeed (zero3)" in answer.would_change
 
 
+def test_smaller_buffers_before_offload() -> None:
+    answer = recommend("llama-1-7b", "4xV100-32GB", team="deepspeed", seq_len=1024, optimizer="adamw")
+    assert answer.strategy is not None and "+" not in answer.strategy
+    names = [c.name for c in answer.ranking.order]
+    assert "zero3:reduce_bucket_size=10000000,sub_group_size=100000000" in names
+    own = recommend("llama-1-7b", "4xV100-32GB", strategy="zero3", seq_len=1024, optimizer="adamw")
+    assert own.strategy == "zero3", "the user's own strategy keeps its knobs"
+
+
 # ------------------------------------------------------------------------------------------- the tree and the ranking
 
 
