@@ -91,9 +91,10 @@ def token_work(model: ModelSpec) -> TokenWork:
     sums = dict.fromkeys(("products", "input_grad", "weight_grad", "expert", "moved"), 0.0)
     flows, quantised, calls, skipped = False, 0, 0, False
     pairs: list[tuple[int, int, int, int, bool]] = []
+    towers = any(part.role not in NOT_TOKENS for part in model.blocks)  # beside a text model; alone they are the model
     for part in model.parts:
         flows = flows or any(p.trainable for p in part.parameters)
-        if part.role in NOT_TOKENS:
+        if towers and part.role in NOT_TOKENS:
             skipped = True
             continue
         if not part.is_block:
@@ -146,7 +147,7 @@ def attention_pairs(part: Part, config: Mapping[str, object]) -> list[tuple[int,
     width = number(config, "head_dim", "d_kv") or hidden // heads
     latent = number(config, "qk_nope_head_dim") + number(config, "qk_rope_head_dim")
     both = latent + number(config, "v_head_dim") if latent else 2 * width
-    causal = part.role != "encoder"
+    causal = part.role == "decoder"
     window = number(config, "sliding_window") if config.get("use_sliding_window", True) else 0
     kinds = config.get("layer_types")
     sliding = part.count if window else 0

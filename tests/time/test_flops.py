@@ -76,6 +76,12 @@ def test_eager_attention_computes_the_whole_square() -> None:
     assert eager > flash
 
 
+def test_a_vision_model_alone_takes_its_sequence_as_patches() -> None:
+    work = token_work(resolve_model("ViT-base-patch16-224"))
+    assert work.products >= 12 * 12 * 768 * 768 and not work.notes
+    assert not any(causal for *_, causal in work.pairs)
+
+
 def test_towers_without_a_count_of_images_are_left_out_and_named() -> None:
     work = token_work(resolve_model("qwen2-vl-7b"))
     assert any("images" in note for note in work.notes)
