@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from weakref import ref
 
 from estimators.activations.attention import Kernels
 from estimators.activations.blocks import block_of
@@ -15,6 +16,7 @@ from estimators.activations.tape import (
     Moment,
     Saved,
     Size,
+    Storage,
     Tensor,
     evaluate,
     largest,
@@ -26,6 +28,7 @@ from estimators.activations.tape import (
 from estimators.devices import DEVICES
 from estimators.model.spec import ModelSpec, Part
 
+Entrance = ref[Storage]  # of a piece's input
 Piece = Callable[[Builder, Tensor], Tensor]
 
 
@@ -36,6 +39,7 @@ class Profile:
     ``saved``: tensors that autograd keeps of this piece, its input among them when an operation keeps it.
     ``boundary``: the input, which is what checkpointing keeps. ``output``: what goes to the next piece, not counted here.
     ``shared``: kept tensors that belong to every piece (cosines, masks): once a model.
+    ``keeps_input``: whether the input is among ``saved``.
     ``autocast_copies``: casts of weights that torch.autocast holds until the forward ends, saved or not.
     ``forward``: bytes above what was alive before, the input counted. ``forward_no_grad``: the same when nothing is kept.
     ``held``: bytes of outputs that the caller holds until backward is over.
@@ -54,6 +58,7 @@ class Profile:
     weight_gradients: int
     saved_size: Size
     held: Size = ZERO
+    keeps_input: bool = True
 
     def saved_bytes(self, batch: int, seq: int) -> int:
         return evaluate(self.saved_size, batch, seq)
@@ -103,16 +108,18 @@ def run_piece(
 
     b = builder(True)
     tape = b.tape
-    output, boundary = _forward(b, piece, needs_input_gradient, holds_input)
+    output, boundary, entrance = _forward(b, piece, needs_input_gradient, holds_input)
     forward = largest(tape.moments)
     copies = total(t.storage.size for t in b.cached.values())
     b.cached.clear()
     saved, apart, kept = _ledger(b, output)
+    keeps_input = entrance() is not None and id(entrance()) in kept
     made_later = [t for t in b.held if id(t.storage) not in kept]
     held = total({id(t.storage): t.storage.size for t in made_later}.values())
     del made_later, kept
     if output.node is None:
-        return Profile(saved, boundary, output.size, apart, copies, forward, no_grad, (Moment(ZERO),), 0, ZERO, held)
+        still = (Moment(ZERO),)
+        return Profile(saved, boundary, output.size, apart, copies, forward, no_grad, still, 0, ZERO, held, keeps_input)
     leaving = tape.forget(output)
     tape.moments.clear()
     start = plus(tape.live, leaving)
@@ -121,7 +128,8 @@ def run_piece(
     backward = largest([Moment(minus(m.live, start), m.weight_gradients, m.fresh_gradient) for m in tape.moments])
     size = total(line.size for line in saved)
     return Profile(
-        saved, boundary, leaving, apart, copies, forward, no_grad, backward, tape.weight_gradients, size, held
+        saved, boundary, leaving, apart, copies, forward, no_grad, backward, tape.weight_gradients, size, held,
+        keeps_input,
     )
 
 
@@ -138,12 +146,12 @@ def _ledger(b: Builder, output: Tensor) -> tuple[tuple[Saved, ...], tuple[Saved,
     return tuple(saved), tuple(apart), frozenset(map(id, storages))
 
 
-def _forward(b: Builder, piece: Piece, needs_input_gradient: bool, holds_input: bool) -> tuple[Tensor, Size]:
-    hidden = b.tape.leaf("block input", ("B", "S", b.width), b.stream, needs_input_gradient)
+def _forward(b: Builder, piece: Piece, needs_input_gradient: bool, holds_input: bool) -> tuple[Tensor, Size, Entrance]:
+    hidden = input_of(b, piece, needs_input_gradient)
     boundary = hidden.size
-    box = [hidden]
+    box, entrance = [hidden], ref(hidden.storage)
     if not holds_input:
         del hidden
     output = piece(b, box.pop())
     b.kept_until_return.clear()
-    return output, boundary
+    return output, boundary, entrance

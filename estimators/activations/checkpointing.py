@@ -1,0 +1,82 @@
+"""What checkpointing keeps of a block between forward and backward, and what its backward needs on top.
+
+Sources: torch/utils/checkpoint.py (reentrant ``CheckpointFunction``, non-reentrant ``_checkpoint_without_reentrant``),
+transformers/modeling_layers.py ``GradientCheckpointingLayer``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from estimators.activations.profile import Profile
+from estimators.activations.tape import ZERO, Moment, Saved, Size, minus, plus, total
+
+ATTENTION = "scaled_dot_product_attention"
+ATTENTION_OUTPUTS = ("attention output", "logsumexp", "random state")
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """One block under a way of checkpointing.
+
+    ``kept``: bytes on the GPU from its forward to its backward; ``host``: bytes moved to the host instead.
+    ``forward``: as of a profile. ``backward``: moments of recompute and gradient, above (kept + incoming gradient).
+    """
+
+    kept: Size
+    host: Size
+    forward: tuple[Moment, ...]
+    backward: tuple[Moment, ...]
+    recomputes: bool
+
+
+@lru_cache(maxsize=8192)
+def checkpointed(profile: Profile, how: str, reentrant: bool = False) -> tuple[Kept, ...]:
+    """How the blocks of a run are treated, in turn: one entry, or two for ``every-2``.
+
+    none: everything stays. full: the input stays, the block is run again. selective: the outputs of fused attention stay
+    too, and it is not run again (with eager attention, whose scores no policy saves, as full). offload: the input goes to
+    the host and comes back. every-2: full for the first of two blocks, none for the second.
+    """
+    if how == "none":
+        return (_whole(profile),)
+    if how == "every-2":
+        return (_recomputed(profile, (), reentrant), _whole(profile))
+    if how == "selective":
+        return (_recomputed(profile, _attention(profile), reentrant),)
+    made = _recomputed(profile, (), reentrant)
+    if how != "offload":
+        return (made,)
+    back = tuple(_above(m, profile.boundary) for m in made.backward)
+    return (replace(made, kept=ZERO, host=profile.boundary, backward=back),)
+
+
+def _whole(profile: Profile) -> Kept:
+    return Kept(profile.saved_size, ZERO, profile.forward, profile.backward, False)
+
+
+def _attention(profile: Profile) -> tuple[Saved, ...]:
+    return tuple(s for s in profile.saved if s.operation == ATTENTION and s.name in ATTENTION_OUTPUTS)
+
+
+def _recomputed(profile: Profile, spared: tuple[Saved, ...], reentrant: bool) -> Kept:
+    """Recompute starts from the input with the incoming gradient alive; then backward plays with everything saved.
+
+    Without reentrance the input lives on until the block is done, and recompute stops at the last tensor that is needed.
+    With it the block's output is made again, and the incoming gradient is held until the block is done.
+    """
+    extra = total(s.size for s in spared)
+    kept = plus(profile.boundary, extra)
+    again = [_above(m, minus(ZERO, kept)) for m in profile.forward]
+    counted = profile.saved_size if profile.keeps_input else plus(profile.saved_size, profile.boundary)
+    base = minus(counted, kept)
+    if reentrant:
+        base = plus(base, plus(profile.output, profile.output))
+    played = [_above(m, base) for m in profile.backward]
+    forward = tuple(_above(m, extra) for m in profile.forward_no_grad) if spared else profile.forward_no_grad
+    return Kept(kept, ZERO, forward, (*again, *played), True)
+
+
+def _above(moment: Moment, size: Size) -> Moment:
+    return replace(moment, live=plus(moment.live, size))
