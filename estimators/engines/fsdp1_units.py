@@ -18,7 +18,7 @@ from estimators.units import ceil_div, power_of_two, round_up
 from estimators.workload import DTYPE_BYTES
 
 ALIGNED_BYTES = 16  # _flat_param.py: _get_aligned_numel; only with use_orig_params
-MANY_RANKS = 64  # beyond so many, ranks with the most real elements are looked for at the ends and in the middle
+MANY_RANKS = 16  # beyond so many, ranks with the most real elements are looked for at the ends and in the middle
 
 
 class Plan(NamedTuple):
@@ -146,8 +146,8 @@ class Laid(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def lay_out(plan: Plan) -> Laid:
-    root, others = sharding.units(plan.model, plan.wrap)
-    early, _ = sharding.root_ends(plan.model, plan.wrap)
+    root, others = sharding.units(plan.model, plan.wrap, False)
+    early, _ = sharding.root_ends(plan.model, plan.wrap, False)
     compute, tied_names = DTYPE_BYTES[plan.dtypes.compute], set(plan.model.tied.values())
     sizes = tuple((unit_sizes(u, plan), u.count, u.is_input) for u in others)
     total = NOTHING
@@ -182,7 +182,7 @@ def rank_states(plan: Plan) -> tuple[int, int]:
 
 def _states_on(plan: Plan, rank: int) -> tuple[int, int]:
     beside = elsewhere = 0
-    root, others = sharding.units(plan.model, plan.wrap)
+    root, others = sharding.units(plan.model, plan.wrap, False)
     for unit in (root, *others):
         for flat in flats_of(unit, plan):
             for parameter, numel in _slices(flat, rank, plan.original):

@@ -106,11 +106,15 @@ def forward_moments(plan: Plan) -> Iterator[Moment]:
 
 
 def backward_moments(plan: Plan) -> Iterator[Moment]:
-    """The root is gathered again, then unit after unit from the last: gather, prefetch, gradients."""
+    """The root is gathered again, then unit after unit from the last: gather, prefetch, gradients.
+
+    Some stacks keep the root, and norm and head where they are a unit, from forward (``reshard_after_forward=False``).
+    """
     laid, root = lay_out(plan), lay_out(plan).root
     left = {"gathered root unit": root.gathered, **_kept(plan, laid.others)}
     held = _accumulated(plan, laid.all, laid.all, NOTHING)
-    if plan.reshard:
+    if plan.reshard and plan.reshard_root and root.gathered:
+        left["gathered units"] = left.get("gathered units", 0) + laid.tail.gathered
         yield {
             **held,
             **plus(_kept(plan, laid.all), {"all-gather buffers": _flat(plan, root)}),
@@ -120,17 +124,17 @@ def backward_moments(plan: Plan) -> Iterator[Moment]:
     for p in reversed(laid.positions):
         yield from _unit_backward(plan, p)
     first = laid.positions[0].unit if laid.positions else NOTHING
-    tail = _tail(plan, laid)
+    latecomer = _latecomer(plan, laid)
     twice = 2 * laid.tied  # head's and embedding's gradients are added out of place
     yield {
         "gathered root unit": root.gathered,
-        "gathered units": tail.gathered,
-        "unit gradients": _gradients(plan, tail),
+        "gathered units": latecomer.gathered,
+        "unit gradients": _gradients(plan, latecomer),
         "root gradients": _gradients(plan, root) + twice,
-        "reduce-scatter input": laid.positions[1].unit.reduce_in if tail is not NOTHING and len(laid.positions) > 1
-        else first.reduce_in if tail is NOTHING else 0,
-        "all-reduce inputs": _held_back(plan, laid.others + tail * -1),
-        **_accumulated(plan, laid.all, root + tail, laid.others + tail * -1),
+        "reduce-scatter input": laid.positions[1].unit.reduce_in if latecomer is not NOTHING and len(laid.positions) > 1
+        else first.reduce_in if latecomer is NOTHING else 0,
+        "all-reduce inputs": _held_back(plan, laid.others + latecomer * -1),
+        **_accumulated(plan, laid.all, root + latecomer, laid.others + latecomer * -1),
     }  # fmt: skip
 
 
@@ -145,7 +149,7 @@ def _unit_backward(plan: Plan, p: Position) -> Iterator[Moment]:
         "all-reduce inputs": _held_back(plan, p.later),
         **_accumulated(plan, laid.all, laid.all + p.later * -1, p.later),
     }
-    if plan.reshard:
+    if plan.reshard and p.unit is not laid.tail:
         yield plus(
             left,
             _kept(plan, p.earlier + p.unit),
@@ -161,9 +165,9 @@ def _unit_backward(plan: Plan, p: Position) -> Iterator[Moment]:
 def reduce_moments(plan: Plan) -> Iterator[Moment]:
     """Unit after unit from the last, each when its gradients are complete; the root and what waits for it last."""
     laid = lay_out(plan)
-    tail = _tail(plan, laid)
+    latecomer = _latecomer(plan, laid)
     for p in reversed(laid.positions):
-        late = tail is not NOTHING and p.previous is None
+        late = latecomer is not NOTHING and p.previous is None
         before = p.previous if p.previous is not None and plan.reshard and plan.backward_prefetch else NOTHING
         around = {"all-gather buffers": _flat(plan, before)} if not late else {}
         if not late:
@@ -171,8 +175,8 @@ def reduce_moments(plan: Plan) -> Iterator[Moment]:
             around["root gradients"] = _early(plan)
         done = p.later + laid.root if late else p.later
         yield from _reduction(plan, p.unit, done, plus(around, _kept(plan, p.earlier)))
-    waiting = {"gathered units": tail.gathered, "unit gradients": _gradients(plan, tail)}
-    for moment in _reduction(plan, laid.root, laid.others + tail * -1, {}, "root gradients"):
+    waiting = {"gathered units": latecomer.gathered, "unit gradients": _gradients(plan, latecomer)}
+    for moment in _reduction(plan, laid.root, laid.others + latecomer * -1, {}, "root gradients"):
         yield plus(moment, waiting)
 
 
@@ -254,7 +258,7 @@ def _held_back(plan: Plan, done: Sizes) -> int:
     return done.reduce_out if plan.replicas > 1 and done.reduce_out != done.shard_gradients else 0
 
 
-def _tail(plan: Plan, laid: Laid) -> Sizes:
+def _latecomer(plan: Plan, laid: Laid) -> Sizes:
     """The first unit, when its post-backward runs only at the very end because its input has no gradient."""
     if laid.positions and (laid.positions[0].is_input or not plan.input_has_gradient):
         return laid.positions[0].unit

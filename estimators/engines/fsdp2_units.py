@@ -28,7 +28,9 @@ class Plan(NamedTuple):
     shards: int
     replicas: int
     wrap: str
-    reshard: bool | int
+    reshard: bool | int  # after forward: blocks
+    reshard_root: bool
+    reshard_tail: bool  # norm and head, where they are a unit
     forward_prefetch: int
     backward_prefetch: bool
     accumulates: str  # "", "whole" (no reduction between micro-steps) or "sharded"
@@ -46,12 +48,23 @@ def plan_of(run: Run) -> Plan:
     reshard = knobs.get("reshard_after_forward", True) if run.strategy.sharding != "shard-grad-op" else False
     assert isinstance(reshard, bool | int)
     return Plan(
-        run.model, Dtypes.of(run), run.shards, run.ranks // run.shards, str(knobs["wrap"]),
-        reshard, int(knobs.get("forward_prefetch", 0)), knobs.get("backward_prefetch", "pre") == "pre",
-        accumulates, sharding.input_has_gradient(run), offload,
-        offload and bool(knobs["pin_memory"]) and device.pins_host, run.cluster.gpus_per_node,
-        device.separate_host,
-    )  # fmt: skip
+        model=run.model,
+        dtypes=Dtypes.of(run),
+        shards=run.shards,
+        replicas=run.ranks // run.shards,
+        wrap=str(knobs["wrap"]),
+        reshard=reshard,
+        reshard_root=bool(knobs.get("reshard_root", True)),
+        reshard_tail=bool(knobs.get("reshard_tail", True)),
+        forward_prefetch=int(knobs.get("forward_prefetch", 0)),
+        backward_prefetch=knobs.get("backward_prefetch", "pre") == "pre",
+        accumulates=accumulates,
+        input_has_gradient=sharding.input_has_gradient(run),
+        offload=offload,
+        pinned=offload and bool(knobs["pin_memory"]) and device.pins_host,
+        node_ranks=run.cluster.gpus_per_node,
+        host_apart=device.separate_host,
+    )
 
 
 @lru_cache(maxsize=8192)
@@ -106,6 +119,7 @@ class Laid(NamedTuple):
     positions: tuple[Position, ...]
     others: Sizes  # all units but the root
     all: Sizes
+    tail: Sizes  # norm and head, when they stay gathered from forward to their backward
 
 
 @lru_cache(maxsize=1024)
@@ -121,6 +135,13 @@ def lay_out(plan: Plan) -> Laid:
         total = total + size * count
     names = set(plan.model.tied.values())
     tied = sized(Unit("tied", tuple(p for p in root.parameters if p.name in names))).gradients
+    stays = bool(plan.reshard) and not plan.reshard_tail and bool(others) and others[-1].name == "tail"
     return Laid(
-        sized(root), sized(Unit("early", early)), tied, tuple(sharding.positions(runs)), total, sized(root) + total
+        sized(root),
+        sized(Unit("early", early)),
+        tied,
+        tuple(sharding.positions(runs)),
+        total,
+        sized(root) + total,
+        runs[-1][0] if stays else NOTHING,
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from operator import add, attrgetter
 from typing import NamedTuple
 
 from estimators.model.spec import ModelSpec, Parameter, Part
@@ -65,9 +66,9 @@ class Dtypes(NamedTuple):
 class Sizes:
     """Bytes of one unit on one rank, or a sum of such.
 
-    ``whole`` as loaded, before it is cut; ``shard`` parameters between uses; ``staged`` a copy on the way to the device,
-    ``cast`` a copy of those that change dtype, made to be gathered; ``gathered`` the unit whole; ``gradients`` what
-    autograd computes, ``held`` the same as it is kept over micro-steps without reduction; ``reduce_in`` and
+    ``whole`` as loaded, before it is cut; ``shard`` parameters between uses; ``staged`` a copy on the way to the
+    device, ``cast`` a copy of those that change dtype, made to be gathered; ``gathered`` the unit whole; ``gradients``
+    what autograd computes, ``held`` the same as it is kept over micro-steps without reduction; ``reduce_in`` and
     ``reduce_out`` the ends of a reduce-scatter; ``shard_gradients`` for the optimizer; ``states`` beside the parameters
     and ``host_states`` always in host RAM; ``pinned`` and ``pinned_gradients`` the shards as page-locked memory;
     ``last``, ``last_held`` and ``largest`` gradients of one tensor of a unit, which have no sum.
@@ -92,29 +93,36 @@ class Sizes:
     largest: int = 0
 
     def __add__(self, other: Sizes) -> Sizes:
-        return Sizes(*(getattr(self, n) + getattr(other, n) for n in _SIZE_NAMES))
+        return Sizes(*map(add, _values(self), _values(other)))
 
     def __mul__(self, count: int) -> Sizes:
-        return Sizes(*(getattr(self, n) * count for n in _SIZE_NAMES))
+        return Sizes(*[size * count for size in _values(self)])
 
 
-_SIZE_NAMES = tuple(f.name for f in fields(Sizes))
+_values: Callable[[Sizes], tuple[int, ...]] = attrgetter(*(f.name for f in fields(Sizes)))
 NOTHING = Sizes()
 
 
 @lru_cache(maxsize=1024)
-def units(model: ModelSpec, wrap: str) -> tuple[Unit, tuple[Unit, ...]]:
+def units(model: ModelSpec, wrap: str, grouped: bool = True) -> tuple[Unit, tuple[Unit, ...]]:
     """The root's own unit, and the others in the order of forward.
 
     ``wrap``: ``blocks``; ``blocks+embedding`` and ``blocks+embedding+head`` make those modules units too, unless their
     weight is tied (one unit must hold both ends: ``fully_shard`` refuses anything else); ``none``: all is the root's.
+    ``grouped``: one unit may hold several modules, so that the final norm joins the head (FSDP2).
     """
     apart = {"blocks+embedding": (model.embedding,), "blocks+embedding+head": (model.embedding, model.head)}.get(
         wrap, ()
     )
     root: list[Parameter] = []
     others: list[Unit] = []
-    for part in model.parts:
+    last_block = max((at for at, part in enumerate(model.parts) if part.is_block), default=0)
+    if grouped and "head" in wrap and not model.tied:
+        tail = tuple(p for part in model.parts[last_block + 1 :] for p in part.parameters * part.count)
+        begin, apart = model.parts[: last_block + 1], (model.embedding,)
+    else:
+        tail, begin = (), model.parts
+    for part in begin:
         if part.is_block and wrap != "none":
             others.append(Unit(part.class_name, part.parameters, part.count))
             continue
@@ -124,16 +132,18 @@ def units(model: ModelSpec, wrap: str) -> tuple[Unit, tuple[Unit, ...]]:
                 others.append(Unit(module, (parameter,), is_input=module == model.embedding))
             else:
                 root.append(parameter)
+    if tail:
+        others.append(Unit("tail", tail))
     return Unit("root", tuple(root)), tuple(others)
 
 
 @lru_cache(maxsize=1024)
-def root_ends(model: ModelSpec, wrap: str) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
+def root_ends(model: ModelSpec, wrap: str, grouped: bool = True) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
     """The root unit's parameters whose gradients exist before that of any block, and those that come last.
 
     Final norm and head are first in backward, the embedding last; a tied embedding is both, and counts as first.
     """
-    root, others = units(model, wrap)
+    root, others = units(model, wrap, grouped)
     if not others:
         return (), root.parameters
     tied = set(model.tied.values())

@@ -12,7 +12,7 @@ from validate.cells.torch_engines import TorchEngine, wrapped
 LORA = {"method": "lora", "lora_rank": 4}
 TOKENS = 8
 FLAT = 9000  # elements: a vector longer than that, made by autograd under FSDP1, is a unit's flat gradient
-STEPS = 3  # the last is read: states exist from the second on, DDP rebuilds its buckets in the second
+STEPS = {"ddp": 3}  # the last is read; states exist from the second on, DDP rebuilds its buckets in the second
 
 
 def _cells() -> list[Cell]:
@@ -51,6 +51,10 @@ def _cells() -> list[Cell]:
         add(f"{engine}-whole", f"{engine}-full-shard:wrap=none", mixed)
         add(f"{engine}-wrap-embedding", f"{engine}-full-shard", mixed, wrap="blocks+embedding")
         add(f"{engine}-wrap-head", f"{engine}-full-shard", mixed, wrap="blocks+embedding+head")
+    trainer = {**mixed, "stack": "trainer", "checkpointing": "none"}
+    add("fsdp-trainer", "fsdp-full-shard", trainer)
+    add("fsdp-trainer-tied", "fsdp-full-shard", trainer, 2, QWEN_TIED)
+    add("fsdp-trainer-grad-op", "fsdp-shard-grad-op", trainer)
     add("fsdp-lora", "fsdp-full-shard", {**mixed, **LORA})
     add("fsdp1-lora", "fsdp1-full-shard", {**fp32, **LORA})
     add("fsdp-reduce-bf16", "fsdp-full-shard", {**mixed, "reduce_dtype": "bf16"})
@@ -69,22 +73,25 @@ CELLS = _cells()
 
 def run(cell: Cell) -> Outcome:
     """Train a few steps on this rank under a census; the last step is what counts."""
+    import gc
+
     import torch
 
     from validate.census import Census
 
+    gc.collect()  # what an earlier cell left must not be freed inside this one
     module_spec = _spec(cell)
     settled = run_of(cell, module_spec)
     shapes = {p.shape for _, p in module_spec.named_parameters() if p.trainable}
-    computed = {"fp32": "float32", "bf16": "bfloat16"}[
-        settled.settings.param_dtype if settled.settings.autocast else settled.settings.compute_dtype
-    ]
+    stored = {str(p.dtype) for _, p in module_spec.named_parameters() if p.trainable}
+    dtypes = stored if settled.settings.autocast else {settled.settings.compute_dtype}
+    computed = {{"fp32": "float32", "bf16": "bfloat16"}[name] for name in dtypes}
 
     def label(block: Any) -> str:
         """Gradients that are never anybody's ``.grad``: parts of a sum, or copied at once. No activation has 8 rows."""
         shape = tuple(size for size in block.shape if size != 1)
         is_flat = cell.engine == "fsdp1" and len(shape) == 1 and shape[0] > FLAT
-        is_gradient = (shape in shapes or is_flat) and block.dtype == computed and "torch_cells.py:_train" in block.site
+        is_gradient = (shape in shapes or is_flat) and block.dtype in computed and "torch_cells.py:_train" in block.site
         return "gradients" if is_gradient else ""
 
     with Census(label) as census:
@@ -128,7 +135,7 @@ def _train(cell: Cell, settled: Run, engine: TorchEngine, optimizer: Any, census
 
     vocabulary = int(cell.config["vocab_size"])
     micro_steps = settled.workload.grad_accum
-    for _ in range(STEPS):
+    for _ in range(STEPS.get(cell.engine, 2)):
         for micro in range(micro_steps):
             ids = torch.randint(0, vocabulary, (1, TOKENS))
             with engine.micro_step(last=micro == micro_steps - 1):

@@ -98,7 +98,7 @@ def _fsdp2(model: Any, run: Run, census: Any) -> TorchEngine:
     from torch.distributed.fsdp._fully_shard import _fsdp_param_group
 
     settings, knobs = run.settings, run.settings.knobs
-    reshard = knobs["reshard_after_forward"] if run.strategy.sharding != "shard-grad-op" else False
+    reshard = knobs.get("reshard_after_forward", True) if run.strategy.sharding != "shard-grad-op" else False
     asked = {
         "mesh": _mesh(run),
         "mp_policy": MixedPrecisionPolicy(dtype(settings.compute_dtype), dtype(settings.reduce_dtype)),
@@ -107,8 +107,13 @@ def _fsdp2(model: Any, run: Run, census: Any) -> TorchEngine:
     }
     census.label_sites(FSDP2_SITES)
     units = _units(model, run)
-    for unit in (*units, model):
+    tail = _tail(model, run)
+    for unit in units:
         fully_shard(unit, **asked)
+    if tail:
+        fully_shard(tail, **{**asked, "reshard_after_forward": reshard and bool(knobs.get("reshard_tail", True))})
+        units.append(tail[0])
+    fully_shard(model, **{**asked, "reshard_after_forward": reshard if knobs.get("reshard_root", True) else False})
     for at, unit in enumerate(units):
         ahead = units[at + 1 : at + 1 + int(knobs["forward_prefetch"])]
         if ahead:
@@ -148,8 +153,18 @@ def _units(model: Any, run: Run) -> list[Any]:
     names = {part.class_name for part in run.model.blocks} if wrap != "none" else set()
     blocks = [m for m in model.modules() if type(m).__name__ in names]
     before = [model.get_input_embeddings()] if wrap in ("blocks+embedding", "blocks+embedding+head") else []
-    behind = [model.get_output_embeddings()] if wrap == "blocks+embedding+head" else []
-    return [*before, *blocks, *behind]
+    alone = wrap == "blocks+embedding+head" and run.strategy.engine == "fsdp1"
+    return [*before, *blocks, *([model.get_output_embeddings()] if alone else [])]
+
+
+def _tail(model: Any, run: Run) -> list[Any]:
+    """Final norm and head, which FSDP2 can hold in one unit (accelerate: fsdp2_prepare_model)."""
+    if run.settings.knobs["wrap"] != "blocks+embedding+head":
+        return []
+    parts = run.model.parts
+    last = max(at for at, part in enumerate(parts) if part.is_block)
+    names = dict.fromkeys(p.name.rpartition(".")[0] for part in parts[last + 1 :] for p in part.parameters)
+    return [model.get_submodule(name) for name in names]
 
 
 # -- FSDP1 -----------------------------------------------------------------------------------------------------------
