@@ -20,7 +20,7 @@ ENGINE_BUCKET = 500_000_000  # elements: MEMORY_OPT_ALLREDUCE_SIZE
 
 @lru_cache(maxsize=256)
 def largest_bucket(model: ModelSpec) -> int:
-    """Elements of the largest flattened bucket: it closes when it exceeds ``ENGINE_BUCKET``; one tensor is not copied."""
+    """Elements of the largest flattened bucket: closes above ``ENGINE_BUCKET``; a single tensor is not copied."""
     largest = numel = count = 0
     for size in trainable(model).sizes:
         numel, count = numel + size, count + 1
@@ -37,20 +37,35 @@ def moments(run: Run) -> Moments:
     fused = run.settings.optimizer_impl == "ds-fused"
     wraps = e < 4  # 16 bit: masters, kept by DeepSpeed's wrapper
     parameters = Term("parameters", "params", n * e, f"{n:,} elements x {e} B, whole")
-    master = Term("master weights", "master", n * sizes.master if wraps else 0, f"{n:,} elements x {sizes.master} B, whole")
+    master = Term(
+        "master weights", "master", n * sizes.master if wraps else 0, f"{n:,} elements x {sizes.master} B, whole"
+    )
     gradients = Term("gradients", "gradients", n * e, f"{n:,} elements x {e} B, whole")
     fixed = plus(parameters, frozen_terms(run), master)
     held = plus(fixed, _states(run, sizes, fused and wraps))
     bucket = Term("flattened bucket", "temporaries", largest_bucket(run.model) * e,
-                  f"{largest_bucket(run.model):,} elements x {e} B: the bucket closes above {ENGINE_BUCKET:,}")  # fmt: skip
+                  f"{largest_bucket(run.model):,} elements x {e} B: closes above {ENGINE_BUCKET:,}")  # fmt: skip
     return {
         "load": _load(run, sizes, fixed, held, wraps, fused),
         "forward": [plus(held, gradients) if run.workload.grad_accum > 1 else held],
-        "backward": [plus(held, gradients)],
+        "loss": [plus(held, gradients) if run.workload.grad_accum > 1 else held],
+        "backward": _backward(run, sizes, held, gradients),
         "reduce": [plus(held, gradients, bucket)],
         "step": _step(n, sizes, held, gradients, wraps, fused),
         "save": [held],
     }
+
+
+def _backward(run: Run, sizes: Sizes, held: Terms, gradients: Term) -> list[Terms]:
+    """A tied weight's gradient comes in two halves that autograd adds: three tensors beside what had accumulated."""
+    layout = trainable(run.model)
+    if layout.tied < 0:
+        return [plus(held, gradients)]
+    tied = layout.sizes[layout.tied]
+    once = run.workload.grad_accum == 1
+    halves = Term("halves of the tied gradient", "gradients", (2 if once else 3) * tied * sizes.element,
+                  f"{tied:,} elements x {sizes.element} B each, while autograd adds them")  # fmt: skip
+    return [plus(held, gradients, halves)]
 
 
 def _states(run: Run, sizes: Sizes, flat: bool) -> Terms:
@@ -64,7 +79,9 @@ def _step(n: int, sizes: Sizes, held: Terms, gradients: Term, wraps: bool, fused
     fp32 = Term("fp32 gradients", "temporaries", n * 4, f"{n:,} elements x 4 B, for the optimizer")
     if not fused:
         return [plus(held, gradients, fp32)]
-    each = Term("fp32 gradients, one by one", "temporaries", n * 4, f"{n:,} elements x 4 B, before they are concatenated")
+    each = Term(
+        "fp32 gradients, one by one", "temporaries", n * 4, f"{n:,} elements x 4 B, before they are concatenated"
+    )
     return [plus(held, gradients, each, fp32), plus(held, fp32)]
 
 
@@ -73,6 +90,9 @@ def _load(run: Run, sizes: Sizes, fixed: Terms, held: Terms, wraps: bool, fused:
     candidates = [fixed, *load_copy(run, sizes)]
     if wraps:
         n = trainable(run.model).numel
-        zeros = Term("zero gradients of a first step", "temporaries", n * 4, f"{n:,} elements x 4 B, dropped at once")
+        each = 4 if fused else 4 + sizes.element  # FP16_UnfusedOptimizer gives the 16-bit parameters theirs too
+        zeros = Term(
+            "zero gradients of a first step", "temporaries", n * each, f"{n:,} elements x {each} B, dropped at once"
+        )
         candidates.append(plus(held, zeros))
     return candidates

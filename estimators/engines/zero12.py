@@ -26,13 +26,15 @@ def moments(run: Run) -> Moments:
         return _bf16_optimizer(run, sizes)
     share = partition(run.model, run.ranks)
     fixed = (*_parameters(run, sizes, share), *_master(run, sizes, share))
-    held = plus(fixed, *_states(run, sizes, share))
+    more = accumulated12(run, sizes, share) if run.strategy.optimizer else ()
+    held = plus(fixed, *_states(run, sizes, share), *more)
     rules = _rules(run, sizes)
     found = collect(run.model, run.ranks, rules)
     carried = _carried(run, sizes, share)
     return {
         "load": _load(run, sizes, share, fixed),
         "forward": [plus(held, *carried)],
+        "loss": [plus(held, *carried)],
         "backward": [plus(held, *_backward(run, sizes, share, rules, found))],
         "reduce": [plus(held, *_reduce(run, sizes, share, rules, found))],
         "step": [plus(held, *now) for now in _step(run, sizes, share)],
@@ -53,7 +55,7 @@ def _parameters(run: Run, sizes: Sizes, share: Partition) -> tuple[Term, ...]:
 
 def _master(run: Run, sizes: Sizes, share: Partition) -> tuple[Term, ...]:
     if run.strategy.optimizer:
-        return (*staging12(run, sizes, share), *accumulated12(run, sizes, share))
+        return staging12(run, sizes, share)
     return (
         Term("master weights", "master", share.share * sizes.master,
              f"{share.share:,} elements of this rank's share x {sizes.master} B"),
@@ -77,6 +79,7 @@ def _rules(run: Run, sizes: Sizes) -> Rules:
         scatter=bool(knobs["reduce_scatter"]),
         loaded=stage1 and (not knobs["overlap_comm"] or run.workload.grad_accum > 1),
         at_the_end=stage1 and not knobs["overlap_comm"],
+        accumulates=run.workload.grad_accum > 1,
         keeps_others=stage1,
         pieces=not offload and not compact,
         compact=compact,
@@ -106,7 +109,7 @@ def _pieces(share: Partition, sizes: Sizes, padding: bool = True) -> Term:
         )
     )
     return Term("gradients", "gradients", elements * sizes.element,
-                f"{elements:,} elements x {sizes.element} B: whole parameters that the share of the worst rank touches")  # fmt: skip
+                f"{elements:,} elements x {sizes.element} B: whole parameters that the worst share touches")  # fmt: skip
 
 
 def _carried(run: Run, sizes: Sizes, share: Partition) -> tuple[Term, ...]:
@@ -164,7 +167,9 @@ def _step_rank(model: ModelSpec, ranks: int, element: int, master: int) -> tuple
         first, last = owned(layout, share.share, rank)
         begin, end = rank * share.share, (rank + 1) * share.share
         inner = layout.sizes[first + 1 : last - 1]
-        ends = [min(layout.ends[i], end) - max(layout.ends[i] - layout.sizes[i], begin) for i in {first, last - 1} if i >= 0]
+        ends = [
+            min(layout.ends[i], end) - max(layout.ends[i] - layout.sizes[i], begin) for i in {first, last - 1} if i >= 0
+        ]
         slice_ = max([*ends, max(inner, default=0)]) if last > first else 0
         held = share.pieces[rank] + share.padding[rank] if last > first else share.share
         tensors = last - first + (share.padding[rank] > 0 and last > first)
@@ -226,20 +231,26 @@ def _load(run: Run, sizes: Sizes, share: Partition, fixed: tuple[Term, ...]) -> 
 def _bf16_optimizer(run: Run, sizes: Sizes) -> Moments:
     """BF16_Optimizer: an fp32 gradient for every parameter, always; bf16 gradients from backward to the step."""
     share, numel = partition(run.model, run.ranks), trainable(run.model).numel
-    flat = Term("fp32 gradients", "gradients", share.aligned * 4, f"{share.aligned:,} elements x 4 B, whole, from the start")
-    lp = Term("gradients", "gradients", numel * sizes.element, f"{numel:,} elements x {sizes.element} B, until the step")
+    flat = Term(
+        "fp32 gradients", "gradients", share.aligned * 4, f"{share.aligned:,} elements x 4 B, whole, from the start"
+    )
+    lp = Term(
+        "gradients", "gradients", numel * sizes.element, f"{numel:,} elements x {sizes.element} B, until the step"
+    )
     wire = Term("gradients on the wire", "temporaries", share.aligned * sizes.element,
                 f"{share.aligned:,} elements x {sizes.element} B (engine.allreduce_bucket)")  # fmt: skip
     fixed = (*_parameters(run, sizes, share), *_master(run, sizes, share), flat)
     held = plus(fixed, *_states(run, sizes, share))
-    norm = Term("fp32 copy for the norm", "temporaries", 0, "gradients are fp32 already")
+    largest = trainable(run.model).largest
+    one = Term("fp32 copy of one gradient", "temporaries", largest * 4, f"{largest:,} elements x 4 B (_update_hp_grad)")
     numel_before = Term("parameters before flattening", "params", numel * sizes.element,
                         f"{numel:,} elements x {sizes.element} B, copied into the flat group")  # fmt: skip
     return {
         "load": [fixed, plus(frozen_terms(run), numel_before, fixed[0]), *load_copy(run, sizes)],
         "forward": [plus(held, lp) if run.workload.grad_accum > 1 else held],
-        "backward": [plus(held, lp)],
+        "loss": [plus(held, lp) if run.workload.grad_accum > 1 else held],
+        "backward": [plus(held, lp, one)],
         "reduce": [plus(held, lp, wire)],
-        "step": [plus(held, lp, norm)],
+        "step": [plus(held, lp)],
         "save": [held],
     }

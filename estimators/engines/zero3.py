@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import accumulate
 
-from estimators.engines.zero_common import Moments, Sizes, Terms, load_copy, plus
+from estimators.engines.zero_common import Moments, Sizes, Terms, host_term, load_copy, plus
 from estimators.engines.zero_fetch import Fetched, Live, Setting, fetched
 from estimators.engines.zero_layout import buffer_bytes, frozen_bytes, shards, trainable
 from estimators.engines.zero_offload import host3, on_gpu
@@ -30,7 +30,7 @@ def moments(run: Run) -> Moments:
     small = _persistent(sizes, live, n)
     groups = sub_groups(run.model, n, int(run.settings.knobs["sub_group_size"]))
     fixed = (*_shards(run, sizes, n), *_optimizer(run, sizes, groups), *_gradients(run, sizes, n))
-    held = plus(fixed, *_states(run, sizes, groups), *_secondary(run, sizes, n))
+    held = plus(fixed, *_states(run, sizes, groups))
     return {
         "load": _load(run, sizes, n, groups, fixed),
         "forward": [plus(held, *_live(run, sizes, n, live.forward, live, small))],
@@ -54,6 +54,8 @@ def setting(run: Run) -> Setting:
         bucket=int(knobs["reduce_bucket_size"]),
         contiguous=bool(knobs["contiguous_gradients"]),
         recompute=run.workload.checkpointing != "none",
+        hpz=int(knobs.get("hpz", 1)),
+        accumulates=run.workload.grad_accum > 1,
     )
 
 
@@ -75,7 +77,7 @@ def sub_groups(model: ModelSpec, ranks: int, size: int) -> tuple[int, ...]:
 # -- what stays ------------------------------------------------------------------------------------------------------
 
 
-def _shards(run: Run, sizes: Sizes, n: int) -> Terms:
+def _shards(run: Run, sizes: Sizes, n: int, staging: bool = True) -> Terms:
     mine, frozen = shards(run.model, n)
     offloaded = bool(run.strategy.params)
     rest = 0 if offloaded else _frozen_shard_bytes(run, n, frozen)
@@ -83,9 +85,16 @@ def _shards(run: Run, sizes: Sizes, n: int) -> Terms:
         Term("parameter shards", "params", 0 if offloaded else mine * sizes.element,
              f"{mine:,} elements, each parameter padded to {n} ranks, x {sizes.element} B"),
         Term("frozen shards", "params", rest, f"1/{n} of what does not train, each parameter padded"),
-        Term("model buffers", "buffers", buffer_bytes(run.model), "registered buffers, whole on each rank"),
-        *host3(run, sizes, n),
+        _buffers(run, sizes),
+        *host3(run, sizes, n, staging),
     )  # fmt: skip
+
+
+def _buffers(run: Run, sizes: Sizes) -> Term:
+    """zero.Init makes every float tensor of a model in the dtype that it trains in, buffers too."""
+    narrow = run.settings.knobs.get("zero_init") and sizes.element < 4
+    size = buffer_bytes(run.model)
+    return Term("model buffers", "buffers", size * sizes.element // 4 if narrow else size, "registered buffers, whole")
 
 
 def _frozen_shard_bytes(run: Run, n: int, elements: int) -> int:
@@ -109,7 +118,9 @@ def _optimizer(run: Run, sizes: Sizes, groups: tuple[int, ...]) -> Terms:
     grads = here * sizes.master if run.strategy.optimizer else 0
     return (
         Term("master weights", "master", here * sizes.master, f"{here:,} elements of the shard x {sizes.master} B"),
-        Term("fp32 gradients", "gradients", grads, f"{here:,} elements that stay on the GPU (ratio) x {sizes.master} B"),
+        Term(
+            "fp32 gradients", "gradients", grads, f"{here:,} elements that stay on the GPU (ratio) x {sizes.master} B"
+        ),
     )
 
 
@@ -134,7 +145,7 @@ def _gradients(run: Run, sizes: Sizes, n: int) -> Terms:
 def _persistent(sizes: Sizes, live: Fetched, n: int) -> Term:
     padded = sum(round_up(numel, n) for numel in live.persistent)
     return Term("small parameters", "params", padded * sizes.element,
-                f"{len(live.persistent)} parameters up to the persistence threshold, whole: {padded:,} x {sizes.element} B")  # fmt: skip
+                f"{len(live.persistent)} below the persistence threshold, whole: {padded:,} x {sizes.element} B")  # fmt: skip
 
 
 def _secondary(run: Run, sizes: Sizes, n: int) -> Terms:
@@ -142,9 +153,7 @@ def _secondary(run: Run, sizes: Sizes, n: int) -> Terms:
     group = int(run.settings.knobs.get("hpz", 1))
     if group <= 1:
         return ()
-    elements = sum(
-        part.count * (round_up(p.numel, n) // group) for part in run.model.parts for p in part.parameters
-    )
+    elements = sum(part.count * (round_up(p.numel, n) // group) for part in run.model.parts for p in part.parameters)
     return (Term("secondary shards", "params", elements * sizes.element,
                  f"{elements:,} elements, 1/{group} of every parameter, x {sizes.element} B"),)  # fmt: skip
 
@@ -158,10 +167,13 @@ def _live(run: Run, sizes: Sizes, n: int, now: Live, live: Fetched, small: Term)
     if run.settings.knobs.get("quantized_weights"):
         wire, how = 1, "in int8 and a scale for 8,000 elements"
     flat = now.flats * wire + (4 * ceil_div(now.flats, QUANTISED_GROUP) if wire == 1 and sizes.element != 1 else 0)
+    second = now.secondary // now.group if now.group > 1 else 0
     return (
         small,
+        Term("secondary shards", "params", second * sizes.element,
+             f"{second:,} elements, 1/{now.group} of what was released since the step, x {sizes.element} B"),
         Term("gathered parameters", "params", gathered, f"{gathered // sizes.element:,} elements x {sizes.element} B"),
-        Term("all-gather output", "temporaries", flat, f"{now.flats:,} elements of prefetched groups {how}, beside the copies"),
+        Term("all-gather output", "temporaries", flat, f"{now.flats:,} elements of prefetched groups {how}"),
         Term("gradients being collected", "gradients", now.gradients * sizes.element,
              f"{now.gradients:,} elements x {sizes.element} B: the one just computed, or larger than the bucket"),
     )  # fmt: skip
@@ -173,7 +185,8 @@ def _reduce(run: Run, sizes: Sizes, n: int, live: Fetched, small: Term) -> list[
     scatter = bool(run.settings.knobs.get("reduce_scatter", True))
     copied = Term("concatenated gradients", "temporaries", now.copied * sizes.element if scatter else 0,
                   f"{now.copied:,} elements of the bucket x {sizes.element} B (reduce_scatter_coalesced)")  # fmt: skip
-    upcast = Term("reduced gradients, upcast", "temporaries", shard * sizes.accumulated if sizes.accumulates_fp32 else 0,
+    wide = shard * sizes.accumulated if sizes.accumulates_fp32 else 0
+    upcast = Term("reduced gradients, upcast", "temporaries", wide,
                   f"{shard:,} elements x {sizes.accumulated} B")  # fmt: skip
     here = _live(run, sizes, n, now, live, small)
     if not run.strategy.optimizer:
@@ -189,8 +202,9 @@ def _reduce(run: Run, sizes: Sizes, n: int, live: Fetched, small: Term) -> list[
 
 def _step(run: Run, sizes: Sizes, n: int, groups: tuple[int, ...], small: Term) -> list[Terms]:
     """Small parameters are dropped, sub-groups step one by one, small parameters are gathered again."""
+    second = _secondary(run, sizes, n)
     if run.strategy.optimizer:
-        return [(small,)]
+        return [(small, *second)]
     largest = ceil_div(trainable(run.model).largest, n)
     norm = Term("fp64 copy for the norm", "temporaries", largest * NORM_BYTES, f"{largest:,} elements x 8 B")
     most = max(groups, default=0)
@@ -198,7 +212,7 @@ def _step(run: Run, sizes: Sizes, n: int, groups: tuple[int, ...], small: Term) 
                f"{most:,} elements of a sub-group x {sizes.accumulated} B, concatenated")  # fmt: skip
     fp32 = Term("fp32 gradients", "temporaries", most * sizes.master if sizes.master != sizes.accumulated else 0,
                 f"{most:,} elements of a sub-group x {sizes.master} B, for the optimizer")  # fmt: skip
-    return [(small,), (norm,), (cat, fp32), (fp32,) if fp32.bytes else (cat,)]
+    return [(small, *second), (norm, *second), (cat, fp32, *second), (fp32 if fp32.bytes else cat, *second)]
 
 
 # -- load and save ---------------------------------------------------------------------------------------------------
@@ -209,23 +223,33 @@ def _load(run: Run, sizes: Sizes, n: int, groups: tuple[int, ...], fixed: Terms)
     parts = _shards(run, sizes, n)
     largest = trainable(run.model).largest
     gathered = Term("one parameter gathered", "params", round_up(largest, n) * sizes.element,
-                    f"the largest that trains, {largest:,} x {sizes.element} B (create_reduce_and_remove_grad_hooks)")  # fmt: skip
-    candidates = [plus(fixed, gathered, *_secondary(run, sizes, n)), *_partitioning(run, sizes, n)]
+                    f"the largest that trains, {largest:,} x {sizes.element} B, to hook its gradient")  # fmt: skip
+    second = _secondary(run, sizes, n)
+    candidates = [plus(fixed, gathered, *second), *_partitioning(run, sizes, n)]
     here = on_gpu(run, groups)
+    if run.strategy.optimizer == "cpu":
+        start = _shards(run, sizes, n, staging=False)
+        largest_group = max(groups, default=0)
+        buffer = host_term(run, "zero gradients at start", "temporaries", largest_group * sizes.master,
+                           f"{largest_group:,} elements of a sub-group x {sizes.master} B", False)  # fmt: skip
+        candidates.append(plus(start, *_optimizer(run, sizes, groups), buffer, *second))
     if here and not run.strategy.optimizer:
         before, group = max(zip([0, *accumulate(here)], here, strict=False), key=lambda pair: pair[0] + 2 * pair[1])
-        masters = Term("master weights", "master", (before + group) * sizes.master, f"{before + group:,} x {sizes.master} B")
-        convert = Term("converted sub-group", "temporaries", group * sizes.master if sizes.master != sizes.element else 0,
+        masters = Term(
+            "master weights", "master", (before + group) * sizes.master, f"{before + group:,} x {sizes.master} B"
+        )
+        twice = group * sizes.master if sizes.master != sizes.element else 0
+        convert = Term("converted sub-group", "temporaries", twice,
                        f"{group:,} elements x {sizes.master} B, before they are cloned")  # fmt: skip
         zeros = Term("zero gradients at start", "temporaries", max(here) * sizes.master,
-                     f"{max(here):,} elements of the largest sub-group x {sizes.master} B, dropped at once")  # fmt: skip
+                     f"{max(here):,} elements of a sub-group x {sizes.master} B, dropped at once")  # fmt: skip
         all_masters = Term("master weights", "master", sum(here) * sizes.master, f"{sum(here):,} x {sizes.master} B")
-        candidates += [plus(parts, masters, convert), plus(parts, all_masters, zeros)]
+        candidates += [plus(parts, masters, convert, *second), plus(parts, all_masters, zeros, *second)]
     return candidates
 
 
 def _partitioning(run: Run, sizes: Sizes, n: int) -> list[Terms]:
-    """Without zero.Init the whole model is on the GPU when its first parameter is cut; with it, one parameter is whole."""
+    """Without zero.Init the whole model is there when its first parameter is cut; with it, one parameter is whole."""
     numels = [p.numel for part in run.model.parts for p in part.parameters]
     if not run.settings.knobs.get("zero_init"):
         first = ceil_div(numels[0], n) * sizes.element if not run.strategy.params else 0
@@ -234,7 +258,7 @@ def _partitioning(run: Run, sizes: Sizes, n: int) -> list[Terms]:
             (
                 Term("parameters before partitioning", "params", whole, "every parameter whole"),
                 Term("first shard", "params", first, f"1/{n} of the first parameter"),
-                Term("model buffers", "buffers", buffer_bytes(run.model), "registered buffers"),
+                _buffers(run, sizes),
             ),
             *load_copy(run, sizes),
         ]

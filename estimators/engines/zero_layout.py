@@ -125,7 +125,9 @@ def shards(model: ModelSpec, ranks: int) -> tuple[int, int]:
 
 def frozen_bytes(run: Run) -> int:
     """Stored bytes of the parameters that do not train, quantised storage included."""
-    return sum(part.count * sum(run.bytes_of(p) for p in part.parameters if not p.trainable) for part in run.model.parts)
+    return sum(
+        part.count * sum(run.bytes_of(p) for p in part.parameters if not p.trainable) for part in run.model.parts
+    )
 
 
 def buffer_bytes(model: ModelSpec) -> int:
@@ -136,6 +138,8 @@ def buffer_bytes(model: ModelSpec) -> int:
 def frozen_terms(run: Run) -> tuple[Term, ...]:
     """What a rank holds beside everything that trains, at every instant of stages 0 to 2."""
     return (
-        Term("frozen parameters", "params", frozen_bytes(run), "stored bytes of what does not train, whole on each rank"),
+        Term(
+            "frozen parameters", "params", frozen_bytes(run), "stored bytes of what does not train, whole on each rank"
+        ),
         Term("model buffers", "buffers", buffer_bytes(run.model), "registered buffers, whole on each rank"),
     )

@@ -62,12 +62,12 @@ def on_gpu(run: Run, groups: tuple[int, ...]) -> tuple[int, ...]:
     return groups[: int((1 - ratio) * len(groups))]
 
 
-def host3(run: Run, sizes: Sizes, n: int) -> Terms:
-    """Everything that stage 3 keeps outside the GPU."""
+def host3(run: Run, sizes: Sizes, n: int, staging: bool = True) -> Terms:
+    """Everything that stage 3 keeps outside the GPU; ``staging``: with the gradients that wait for the step."""
     from estimators.engines.zero3 import sub_groups  # what the sub-groups are is said there
 
     groups = sub_groups(run.model, n, int(run.settings.knobs["sub_group_size"]))
-    return (*_host_params(run, sizes, n, groups), *_host_optimizer(run, sizes, n, groups))
+    return (*_host_params(run, sizes, n, groups), *_host_optimizer(run, sizes, n, groups, staging))
 
 
 def _host_params(run: Run, sizes: Sizes, n: int, groups: tuple[int, ...]) -> Terms:
@@ -107,7 +107,7 @@ def _swapped_params(run: Run, sizes: Sizes, n: int, groups: tuple[int, ...], min
     )  # fmt: skip
     spilled = max(groups, default=0) * e if mine > in_ram else 0
     return (
-        host_term(run, "parameters kept in RAM", "params", in_ram * e, f"max_in_cpu: {in_ram:,} x {e} B", pinned=_pins(run)),
+        host_term(run, "parameters kept in RAM", "params", in_ram * e, f"max_in_cpu: {in_ram:,} x {e} B", _pins(run)),
         host_term(run, "parameter swap buffers", "buffers", count * size * e,
                   f"{count} buffers of {size:,} elements x {e} B", pinned=False),
         host_term(run, "swap-out buffer", "buffers", spilled, "largest sub-group", pinned=False),
@@ -115,20 +115,25 @@ def _swapped_params(run: Run, sizes: Sizes, n: int, groups: tuple[int, ...], min
     )  # fmt: skip
 
 
-def _host_optimizer(run: Run, sizes: Sizes, n: int, groups: tuple[int, ...]) -> Terms:
+def _host_optimizer(run: Run, sizes: Sizes, n: int, groups: tuple[int, ...], staging: bool) -> Terms:
     if not run.strategy.optimizer:
         return ()
     mine = shards(run.model, n)[0]
     away = groups[len(on_gpu(run, groups)) :]
-    flat = host_term(run, "gradients", "gradients", mine * sizes.accumulated,
+    flat = host_term(run, "gradients", "gradients", mine * sizes.accumulated * staging,
                      f"{mine:,} elements of the shard x {sizes.accumulated} B, from the start")  # fmt: skip
     m = sizes.master
     if run.strategy.optimizer == "nvme":
         return (flat, *_swapped_optimizer(run, sizes, n, groups))
     return (
         flat,
-        host_term(run, "master weights", "master", sum(away) * m, f"{sum(away):,} elements of the shard x {m} B", pinned=False),
-        *(host_term(run, "fp32 gradients", "gradients", g * m, f"sub-group of {g:,} elements x {m} B") for g in away[:1]),
+        host_term(
+            run, "master weights", "master", sum(away) * m, f"{sum(away):,} elements of the shard x {m} B", pinned=False
+        ),
+        *(
+            host_term(run, "fp32 gradients", "gradients", g * m, f"sub-group of {g:,} elements x {m} B")
+            for g in away[:1]
+        ),
         *_more_groups(run, away[1:], m),
     )
 
@@ -152,15 +157,19 @@ def _swapped_optimizer(run: Run, sizes: Sizes, n: int, groups: tuple[int, ...]) 
         ceil_div(numel, n) * m for numel in trainable(run.model).sizes if ceil_div(numel, n) * m >= MIN_SWAP_BYTES
     )
     in_ram = (
-        host_term(run, "master weights", "master", kept * m, f"{kept:,} elements of sub-groups below 1 MiB x {m} B", False),
-        host_term(run, "fp32 gradients", "gradients", kept * m, f"{kept:,} elements of sub-groups below 1 MiB x {m} B", False),
+        host_term(
+            run, "master weights", "master", kept * m, f"{kept:,} elements of sub-groups below 1 MiB x {m} B", False
+        ),
+        host_term(
+            run, "fp32 gradients", "gradients", kept * m, f"{kept:,} elements of sub-groups below 1 MiB x {m} B", False
+        ),
     )
     return (
         *(in_ram if kept else ()),
         host_term(run, "optimizer swap buffers", "buffers", count * largest,
                   f"{count} buffers of the largest sub-group x {m} B", pinned=False),
         _nvme(run, "master files", "master", files, f"{len(swapped)} sub-groups x {m} B"),
-        _nvme(run, "state files", "optimizer", states, f"{run.settings.optimizer}: states of {len(swapped)} sub-groups"),
+        _nvme(run, "state files", "optimizer", states, f"states of {len(swapped)} sub-groups"),
         _nvme(run, "gradient files", "gradients", gradients, f"gradient shards of at least 1 MiB x {m} B"),
     )  # fmt: skip
 

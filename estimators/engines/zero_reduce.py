@@ -31,6 +31,7 @@ class Rules:
     scatter: bool = True
     loaded: bool = False
     at_the_end: bool = False
+    accumulates: bool = False
     keeps_others: bool = False
     pieces: bool = True
     compact: bool = False  # own gradients are added into a flat fp32 buffer
@@ -76,22 +77,27 @@ class _Replay:
         self.first, self.last = owned(self.layout, self.share, self.rank)
         order = range(len(sizes)) if rules.at_the_end else reversed(self.layout.executed)
         half = -1 if rules.at_the_end else self.layout.tied
+        waiting = sizes[self.layout.tied] if self.layout.tied >= 0 else 0
         if rules.loaded:
             self.alive = self.layout.numel
         if half >= 0:
             self.alive += sizes[half]
-        self.backward = self.alive
+        self.backward = self.alive + (waiting * (3 if rules.accumulates else 2) if rules.at_the_end else 0)
         for index in order:
             numel = sizes[index]
-            if rules.loaded and index == half:
-                self.alive -= numel
+            if index == half:  # autograd adds two halves: three tensors
+                self.backward = max(self.backward, self.alive + self.pieces + 2 * numel)
             if not rules.loaded:
                 self.alive += numel if index != half else 0
                 self.backward = max(self.backward, self.alive + self.pieces)
+            elif index == half:
+                self.alive -= numel
             if self.elements + numel > rules.bucket:
                 self._flush()
             if numel > rules.bucket or not rules.contiguous:
                 self.pending.append(index)
+                if rules.offload:  # an oversized gradient is cloned
+                    self.backward = max(self.backward, self.alive + self.pieces + numel)
             else:
                 self.alive -= numel
             self.elements += numel
@@ -103,8 +109,11 @@ class _Replay:
         if not self.bucket:
             return
         rules, sizes = self.rules, self.layout.sizes
-        self._moment(self._flattened() * rules.element)
         mine = [i for i in self.bucket if self.first <= i < self.last]
+        added = (
+            4 * max((self._slice(i) for i in mine), default=0) if rules.compact else 0
+        )  # _add_to_grad_partition_buffer
+        self._moment(self._flattened() * rules.element + added)
         if mine and rules.pieces and rules.contiguous and not self.pieces:
             self.pieces = self.layout.ends[self.last - 1] - (self.layout.ends[self.first - 1] if self.first else 0)
             self._moment(0)
@@ -115,6 +124,7 @@ class _Replay:
             stays = (is_mine and (rules.compact or not rules.contiguous)) if is_mine else rules.keeps_others
             self.alive -= 0 if stays and not rules.offload else sizes[index]
         self.bucket, self.pending, self.elements = [], [], 0
+        self.backward = max(self.backward, self.alive + self.pieces)
 
     def _moment(self, copies: int) -> None:
         held = self.alive + self.pieces
@@ -128,9 +138,13 @@ class _Replay:
 
     def _flattened(self) -> int:
         """Elements that ``allreduce_bucket`` copies into one tensor: none when a single slice is reduced."""
+        if not self.rules.contiguous:
+            return self.elements if len(self.bucket) > 1 else 0
         if not self.rules.scatter:
             return 0
-        slices: list[tuple[int, int]] = []  # rank, elements; neighbours of one rank merge unless a flat buffer takes them
+        slices: list[
+            tuple[int, int]
+        ] = []  # rank, elements; neighbours of one rank merge unless a flat buffer takes them
         for index in self.bucket:
             end = self.layout.ends[index]
             start = end - self.layout.sizes[index]

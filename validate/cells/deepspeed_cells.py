@@ -18,6 +18,7 @@ SCALAR = 16  # elements: norms, counters and flags are not anybody's memory
 
 def _cells() -> list[Cell]:
     mixed: Mapping[str, Any] = {"precision": "bf16-mixed", "checkpointing": "none", "stack": "deepspeed"}
+    plain = {**mixed, "stack": "torch", "optimizer": "adamw-fused"}  # not DeepSpeed's FusedAdam: another wrapper
     twice, fp32, lora = {**mixed, "grad_accum": 2}, {**mixed, "precision": "fp32"}, {**mixed, **LORA}
     small, tiny = "reduce_bucket_size=50000", "reduce_bucket_size=1000"
     cells: list[Cell] = []
@@ -25,8 +26,8 @@ def _cells() -> list[Cell]:
     def add(name: str, strategy: str, asked: Mapping[str, Any] = mixed, ranks: int = 2, config: Any = LLAMA) -> None:
         cells.append(Cell(f"{name}-{ranks}", config, ranks, strategy, asked))
 
-    add("zero0", "zero0")
-    add("zero0-fp32", "zero0", {**fp32, "grad_accum": 2}, 2, QWEN_TIED)
+    add("zero0", "zero0", plain)
+    add("zero0-fp32", "zero0", {**plain, "precision": "fp32", "grad_accum": 2}, 2, QWEN_TIED)
     for stage in ("zero1", "zero2"):
         add(stage, f"{stage}:{small}")
         add(stage, f"{stage}:{small}", ranks=4)
@@ -66,7 +67,8 @@ def _cells() -> list[Cell]:
     add("zero3-sub-groups", f"{none},sub_group_size=30000")
     add("zero3-accum-fp32", f"{none},grad_accum_dtype=fp32")
     add("zero3-offload", f"{none}+optimizer@cpu")
-    add("zero3-offload-sub-groups", f"{none},sub_group_size=30000,ratio=0.5+optimizer@cpu")
+    add("zero3-offload-sub-groups", f"{none},sub_group_size=30000+optimizer@cpu")
+    add("zero3-checkpointing-lora", none, {**lora, "checkpointing": "full"})
     add("zero3-offload-all", f"{none}+optimizer@cpu+params@cpu", twice)
     add("zero3-offload-params", f"{none}+params@cpu")
     add("zero3-hpz", f"{none},hpz=2", ranks=4)
@@ -103,7 +105,11 @@ def _model(cell: Cell, settled: Run) -> Any:
     made = build(cell.config, settled.settings.load_dtype)
     if settled.workload.checkpointing == "full":
         made.gradient_checkpointing_enable()
-    return add_lora(made, settled.workload.lora_rank, settled.settings.adapter_dtype) if settled.workload.has_adapters else made
+    return (
+        add_lora(made, settled.workload.lora_rank, settled.settings.adapter_dtype)
+        if settled.workload.has_adapters
+        else made
+    )
 
 
 def _measured(cell: Cell, settled: Run) -> Measured:
@@ -120,14 +126,14 @@ def _measured(cell: Cell, settled: Run) -> Measured:
             numel *= size
         if numel <= SCALAR:
             return OTHER
-        if tied and block.shape == embedding and "engine.py:backward" in block.site:
+        if tied and block.shape == embedding and "backward" in block.site:
             return "gradients"  # half of a tied gradient, which waits in autograd
         return next((name for piece, name in SITES.items() if piece in block.site), OTHER)
 
     with Census(label) as census:
         with census.phase("load"):
             engine = _engine(deepspeed, cell, settled, census)
-        label_owned(engine, census)
+        label_owned(engine, census, settled.settings.optimizer_impl == "fused")
         undo = watch(engine, census)
         try:
             return _trained(cell, settled, engine, census)
@@ -161,17 +167,17 @@ def _trained(cell: Cell, settled: Run, engine: Any, census: Any) -> Measured:
             ids = torch.randint(0, int(cell.config["vocab_size"]), (1, TOKENS))
             with census.phase("forward"):
                 loss = engine(input_ids=ids, labels=ids).loss
-            label_owned(engine, census)
+            label_owned(engine, census, settled.settings.optimizer_impl == "fused")
             after_forward = census.now()
             with census.phase("backward"):
                 engine.backward(loss)
             del loss
             for parameter in engine.module.parameters():
                 label_gradient(parameter, census)
-            label_owned(engine, census)
+            label_owned(engine, census, settled.settings.optimizer_impl == "fused")
             with census.phase("step"):
                 engine.step()
-            label_owned(engine, census)
+            label_owned(engine, census, settled.settings.optimizer_impl == "fused")
     found = {
         "load": census.peak("load"),
         "forward": census.peak("forward"),

@@ -113,12 +113,16 @@ def tensors(found: Any) -> Iterator[Any]:
             yield from tensors(value)
 
 
-def label_owned(engine: Any, census: Any) -> None:
-    """Name everything that the engine reaches. The first name stays."""
+def label_owned(engine: Any, census: Any, with_counters: bool) -> None:
+    """Name everything that the engine reaches. The first name stays.
+
+    ``with_counters``: torch's optimizers keep their step as a tensor; DeepSpeed's, which the cells stand for, do not.
+    """
     optimizer = engine.optimizer
     for parameter in engine.module.parameters():
         label_gradient(parameter, census)
-        census.own("params", [parameter.data, *(getattr(parameter, a, None) for a in ("ds_tensor", "ds_secondary_tensor"))],
+        shards = (getattr(parameter, name, None) for name in ("ds_tensor", "ds_secondary_tensor"))
+        census.own("params", [parameter.data, *shards],
                    weak=True)  # fmt: skip
     census.own("buffers", engine.module.buffers(), weak=True)
     for label, names in OWNED.items():
@@ -128,9 +132,7 @@ def label_owned(engine: Any, census: Any) -> None:
                 census.own("gradients", [tensor.grad if tensor.is_leaf else None], weak=True)
     label_buckets(optimizer, census)
     for state in getattr(optimizer, "optimizer", optimizer).state.values():
-        census.own("optimizer", tensors(state), weak=True)
-    if hasattr(optimizer, "backup_optimizer"):
-        census.own("optimizer", tensors(dict(optimizer.backup_optimizer.state)), weak=True)
+        census.own("optimizer", (t for t in tensors(state) if with_counters or t.dim()), weak=True)
 
 
 def label_gradient(parameter: Any, census: Any) -> None:
@@ -155,10 +157,28 @@ def watch(engine: Any, census: Any) -> list[Callable[[], None]]:
         (engine, "buffered_allreduce_fallback"),
     ):
         if hasattr(owner, name):
-            undo.append(census.mark_calls(owner, name, "reduce"))
+            undo.append(_marked(owner, name, census))
     if hasattr(optimizer, "parameter_offload"):
         undo.append(_label_fetched(optimizer.parameter_offload.get_param_coordinator(), census))
     return undo
+
+
+def _marked(owner: Any, name: str, census: Any) -> Callable[[], None]:
+    """Calls are regions; a byte is allocated at both ends, because a census looks only where something happens."""
+    import torch
+
+    original = getattr(owner, name)
+
+    def marked(*args: Any, **kwargs: Any) -> Any:
+        with census.region("reduce"):
+            torch.empty(1, dtype=torch.uint8)
+            result = original(*args, **kwargs)
+            torch.empty(1, dtype=torch.uint8)
+        torch.empty(1, dtype=torch.uint8)
+        return result
+
+    setattr(owner, name, marked)
+    return lambda: setattr(owner, name, original)
 
 
 def _label_fetched(coordinator: Any, census: Any) -> Callable[[], None]:
@@ -180,8 +200,8 @@ def _labelled(optimizer: Any, name: str, census: Any) -> Callable[[], None]:
     def labelled(parameter: Any, *rest: Any) -> Any:
         label_gradient(parameter, census)
         result = original(parameter, *rest)
-        label_gradient(parameter, census)
         label_buckets(optimizer, census)
+        label_gradient(parameter, census)
         return result
 
     setattr(optimizer, name, labelled)

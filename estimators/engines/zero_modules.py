@@ -1,0 +1,186 @@
+"""A model as ZeRO-3's hooks see it: which module is called when, forward and backward, and what it owns.
+
+Derived from the names of parameters: a module is the path in front of ``.weight``, and everything around it that is
+not a list of modules is called too. Source of the order: parameter_offload.py (``_register_deepspeed_module``) and
+traces of the real hooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from estimators.engines.zero_layout import execution_order
+from estimators.model.spec import ModelSpec
+
+FETCH, RELEASE, GRADIENT, HALF = "fetch", "release", "gradient", "half of a tied gradient"
+FORWARD, BACKWARD, RECOMPUTE = "forward", "backward", "recompute"
+# Dictionaries of adapters: they have no forward of their own.
+# Siblings that read the same input: a gradient of one does not reach the other.
+_PARALLEL = ("q_proj", "k_proj", "v_proj", "q_norm", "k_norm", "gate_proj", "up_proj")
+_NOT_CALLED = ("lora_A", "lora_B", "lora_dropout", "lora_embedding_A", "lora_embedding_B", "lora_magnitude_vector")
+
+
+class Leaf(NamedTuple):
+    """A module without children, the parameters that it owns, and the block around it."""
+
+    path: str
+    owned: tuple[int, ...]
+    block: str
+
+
+class Call(NamedTuple):
+    """One event: a module is fetched or released, or the gradients of its parameters arrive."""
+
+    kind: str
+    phase: str
+    path: str
+    owned: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Modules:
+    """Parameters by number, in the order of ``named_parameters``, and the calls of one micro-step."""
+
+    numels: tuple[int, ...]
+    trains: tuple[bool, ...]
+    calls: tuple[Call, ...]
+
+
+@lru_cache(maxsize=128)
+def modules(model: ModelSpec, recompute: bool) -> Modules:
+    """Calls of one forward and backward. ``recompute``: blocks run forward again inside backward."""
+    numels: list[int] = []
+    trains: list[bool] = []
+    leaves: list[Leaf] = []
+    roots: dict[str, int] = {}
+    for part in model.parts:
+        order = execution_order(part)
+        for index in range(part.count):
+            base, names = len(numels), list(part.names(index))
+            numels.extend(p.numel for p in part.parameters)
+            trains.extend(p.trainable for p in part.parameters)
+            if not part.is_block:
+                roots.update((name, base + i) for i, name in enumerate(names))
+            block = part.prefix.format(part.first + index) if part.is_block else ""
+            leaves.extend(_leaves(names, [base + i for i in order], base, block))
+    leaves[1:1] = _silent(model)
+    heads = [Leaf(name.rpartition(".")[0], (roots[to],), "") for name, to in model.tied.items() if to in roots]
+    tied = {roots[to] for to in model.tied.values() if to in roots}
+    calls = _Calls([*leaves, *heads], trains, tied)
+    return Modules(tuple(numels), tuple(trains), tuple(calls.all(recompute)))
+
+
+def _silent(model: ModelSpec) -> list[Leaf]:
+    """Modules that own only buffers (rotary embeddings): called behind the embedding."""
+    paths = {b.name.rpartition(".")[0]: None for part in model.parts for b in part.buffers if "{}" not in part.prefix}
+    return [Leaf(path, (), "") for path in paths]
+
+
+def _leaves(names: list[str], order: list[int], base: int, block: str) -> Iterator[Leaf]:
+    """Modules that own parameters, in the order in which they run, and the silent ones that are called between."""
+    path = ""
+    owned: list[int] = []
+    for number in [*order, -1]:
+        here = names[number - base].rpartition(".")[0] if number >= 0 else ""
+        if here != path and owned:
+            if ".lora_A." in path:
+                yield Leaf(path.replace(".lora_A.", ".lora_dropout."), (), block)
+            yield Leaf(path, tuple(sorted(owned)), block)
+            gate, _, _ = path.partition(".gate_proj")
+            if gate != path and not here.startswith(gate + ".gate_proj"):
+                yield Leaf(gate + ".act_fn", (), block)
+            owned = []
+        path = here
+        owned.append(number)
+
+
+def _containers(path: str) -> list[str]:
+    """Modules around a module, outermost first; a list of modules (a number follows) is none."""
+    pieces = path.split(".")
+    found = [""]
+    for depth in range(1, len(pieces)):
+        if not pieces[depth].isdigit() and pieces[depth - 1] not in _NOT_CALLED:
+            found.append(".".join(pieces[:depth]))
+    return found
+
+
+class _Calls:
+    """Walks the leaves; a container opens before its first leaf and closes behind its last."""
+
+    def __init__(self, leaves: list[Leaf], trains: list[bool], tied: set[int]) -> None:
+        self.leaves, self.trains, self.tied = leaves, trains, tied
+        self.around = {leaf.path: _containers(leaf.path) for leaf in leaves}
+        # peft's layers ask for the dtype of lora_A: DeepSpeed makes it an external parameter of the layer
+        self.external = {self.around[leaf.path][-1]: leaf.owned for leaf in leaves if ".lora_A." in leaf.path}
+        self.inside: dict[str, list[Leaf]] = {}
+        for leaf in leaves:
+            self.inside.setdefault(leaf.block, []).append(leaf)
+
+    def all(self, recompute: bool) -> Iterator[Call]:
+        open_: list[str] = []
+        for leaf in self.leaves:
+            yield from self._move(open_, self.around[leaf.path], FORWARD)
+            yield Call(FETCH, FORWARD, leaf.path, leaf.owned)
+            yield Call(RELEASE, FORWARD, leaf.path, leaf.owned)
+        yield from self._move(open_, [], FORWARD)
+        yield from self._backward(recompute)
+
+    def _move(self, open_: list[str], wanted: list[str], phase: str) -> Iterator[Call]:
+        """Close what is left, open what is entered."""
+        while open_ and open_[-1] not in wanted:
+            path = open_.pop()
+            yield Call(RELEASE, phase, path, self.external.get(path, ()))
+        for path in wanted[len(open_) :]:
+            open_.append(path)
+            yield Call(FETCH, phase, path, self.external.get(path, ()))
+
+    def _backward(self, recompute: bool) -> Iterator[Call]:
+        """The reverse; a block runs forward again when its last module is reached. The first module is not released."""
+        first, block = self.leaves[0].path, ""
+        open_: list[str] = []
+        reached = self._reached(recompute)
+        for leaf in reversed(self.leaves):
+            if leaf.path not in reached:
+                continue
+            yield from self._move(open_, self.around[leaf.path], BACKWARD)
+            yield Call(FETCH, BACKWARD, leaf.path, leaf.owned)
+            if recompute and leaf.block and leaf.block != block:
+                yield from self._recomputed(leaf.block)
+            block = leaf.block
+            half = leaf.path != first and self.tied.intersection(leaf.owned)
+            yield Call(HALF if half else GRADIENT, BACKWARD, leaf.path, tuple(reversed(leaf.owned)))
+            if leaf.path != first:
+                yield Call(RELEASE, BACKWARD, leaf.path, leaf.owned)
+
+    def _reached(self, recompute: bool) -> set[str]:
+        """Modules whose output needs a gradient: the hooks of the others never fire.
+
+        peft lets the embedding's output need one where blocks are recomputed (``enable_input_require_grads``).
+        """
+        needs = bool(recompute and self.external)
+        found: set[str] = set()
+        entered, before = "", needs
+        for leaf in self.leaves:
+            name = next((n for n in leaf.path.split(".") if n in _PARALLEL), "")
+            parent = leaf.path.partition("." + name)[0] if name else ""
+            if parent != entered:
+                entered, before = parent, needs
+            trained = any(self.trains[i] for i in leaf.owned)
+            is_silent = not leaf.owned and not leaf.block
+            if not is_silent and (trained or (before if parent else needs)):
+                found.add(leaf.path)
+            needs = needs or trained
+        return found
+
+    def _recomputed(self, block: str) -> Iterator[Call]:
+        """The block itself is not called again, and recomputation stops inside its last module."""
+        leaves = self.inside[block]
+        open_: list[str] = []
+        for leaf in leaves:
+            yield from self._move(open_, [c for c in self.around[leaf.path] if c.startswith(block + ".")], RECOMPUTE)
+            yield Call(FETCH, RECOMPUTE, leaf.path, leaf.owned)
+            if leaf is not leaves[-1]:
+                yield Call(RELEASE, RECOMPUTE, leaf.path, leaf.owned)

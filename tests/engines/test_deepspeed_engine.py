@@ -1,0 +1,51 @@
+"""DeepSpeed against the estimate: every cell, every instant, every category.
+
+Zero bytes off wherever the engine's own state is concerned. What may differ stands in ``EXCEPTIONS`` with its reason.
+Expected numbers come from live storages of the real engine, never from a formula.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("deepspeed")
+
+from validate.cells import Failure, Outcome, compare, measure
+from validate.cells.deepspeed_cells import CELLS, run
+from validate.cells.deepspeed_engine import prepare
+
+pytestmark = pytest.mark.engines
+
+# (piece of a cell's id, instant, category): why it may differ, and by how much of the measured bytes.
+EXCEPTIONS = {
+    ("tied", "reduce", "gradients"): (
+        0.0004,
+        "the bias that shares a bucket with the embedding arrives in another order",
+    ),
+    ("threshold-100", "reduce", "gradients"): (0.0004, "as above"),
+    ("tied", "reduce", "temporaries"): (0.001, "as above"),
+    ("threshold-100", "reduce", "temporaries"): (0.001, "as above"),
+    ("hpz", "load", "params"): (0.02, "one more small parameter is gathered than the estimate knows a reason for"),
+    ("zero3-bf16", "load", "params"): (0.0003, "a norm is gathered beside the largest parameter"),
+}
+NOISE = 512  # bytes of temporaries: one scalar a parameter in gradient norms
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, Outcome | Failure]:
+    import torch
+
+    torch.set_num_threads(1)
+    prepare()
+    return measure(CELLS, run)
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.id)
+def test_live_bytes(cell, outcomes):
+    outcome = outcomes[cell.id]
+    assert isinstance(outcome, Outcome), outcome.reason
+    for row in compare(cell, outcome):
+        allowed = max((share for (piece, instant, category), (share, _) in EXCEPTIONS.items()
+                       if piece in row.cell and (instant, category) == (row.instant, row.category)), default=0.0)  # fmt: skip
+        slack = NOISE if row.category == "temporaries" else 0
+        assert abs(row.difference) <= max(allowed * row.measured, slack), row
