@@ -74,6 +74,8 @@ def question_of(parsed: argparse.Namespace) -> Question:
     most = whole_number("max-gpus", parsed.max_gpus, MOST)
     facts = {flag.replace("-", "_"): getattr(parsed, flag.replace("-", "_")) for flag in CLUSTER_FLAGS}
     cluster = parse_cluster(f"{per_node}x{parsed.gpu}", **facts)
+    if (cluster.nodes, cluster.gpus_per_node) != (1, per_node):
+        raise InputError(f"--gpu {short(parsed.gpu)} has a count; name the card alone, and --gpus-per-node")
     tokens = quantity(parsed.tokens, TOKEN_UNITS, "--tokens", "300B or 15T")
     fields = workload_fields(parsed)
     seq_len = workload(**fields).seq_len

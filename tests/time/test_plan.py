@@ -168,6 +168,7 @@ def test_json_csv_and_markdown(capsys: pytest.CaptureFixture[str]) -> None:
         (("--deadline", "soon"), "--deadline 'soon' cannot be read"),
         (("--budget", "100"), "--budget needs a price"),
         (("--gpu", "Z9000"), "unknown GPU"),
+        (("--gpu", "4xA10"), "name the card alone"),
         (("--max-gpus", "0"), "max-gpus"),
         (("--gpus-per-node", "x"), "gpus-per-node"),
         (("--global-batch", "-4"), "global-batch"),
