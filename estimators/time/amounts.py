@@ -19,7 +19,7 @@ from estimators.time.volumes import Message, messages
 @dataclass(frozen=True, slots=True)
 class Sent:
     """Messages by when they happen: each micro-step's forward and backward, the first forward only, the last backward
-    only, beside nothing; ``hops`` of all of them over the step."""
+    only, beside nothing; ``total`` of the whole step, for what waits (N.4)."""
 
     forward: Wires
     backward: Wires

@@ -52,7 +52,7 @@ def links(cluster: Cluster, card: Rates) -> Links:
     else:
         inside = fast_to_slow(PCIE_SHARE, card.slot)
         if cluster.gpus_per_node > 1:
-            notes = ("cards of a node talk over PCIe: their rate is not measured, a factor of two either way",)
+            notes = ("cards of a node talk over PCIe: few such rates were published, a factor of three either way",)
     if cluster.network_bits_per_s is not None:
         between = fast_to_slow(NIC_SHARE, cluster.network_bits_per_s / 8)
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from estimators.run import Run
-from estimators.time.shapes import token_work
 from estimators.workload import DTYPE_BYTES
 
 STATES = {"adamw": 2, "adamw-fused": 2, "adamw-8bit": 2, "paged-adamw": 2, "paged-adamw-8bit": 2, "adafactor": 0,
@@ -19,7 +18,7 @@ def bytes_per_parameter(run: Run) -> float:
     stored, grad = DTYPE_BYTES[settings.param_dtype], DTYPE_BYTES[settings.grad_dtype]
     state = 1.0 if "8bit" in settings.optimizer else float(DTYPE_BYTES.get(settings.state_dtype, 4))
     master = DTYPE_BYTES[settings.master_dtype] if settings.master_dtype else 0
-    return 2 * stored + 3 * grad + 2 * master + 2 * state * STATES[settings.optimizer]
+    return 2 * stored + 3 * grad + 2 * master + 2 * state * STATES.get(settings.optimizer, 2)
 
 
 def owned(run: Run) -> int:
@@ -34,4 +33,5 @@ def step_bytes(run: Run) -> float:
 
 
 def is_fused(run: Run) -> bool:
-    return run.settings.optimizer_impl not in ("foreach", "single") and token_work(run.model).products > 0
+    """Whether one kernel updates a parameter, rather than a chain of operations over lists of them."""
+    return run.settings.optimizer_impl not in ("foreach", "single")
