@@ -109,7 +109,7 @@ def _pieces(share: Partition, sizes: Sizes, padding: bool = True) -> Term:
         )
     )
     return Term("gradients", "gradients", elements * sizes.element,
-                f"{elements:,} elements x {sizes.element} B: whole parameters that the worst share touches")  # fmt: skip
+                f"{elements:,} elements x {sizes.element} B: whole parameters of the worst share")  # fmt: skip
 
 
 def _carried(run: Run, sizes: Sizes, share: Partition) -> tuple[Term, ...]:

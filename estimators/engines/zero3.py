@@ -145,7 +145,7 @@ def _gradients(run: Run, sizes: Sizes, n: int) -> Terms:
 def _persistent(sizes: Sizes, live: Fetched, n: int) -> Term:
     padded = sum(round_up(numel, n) for numel in live.persistent)
     return Term("small parameters", "params", padded * sizes.element,
-                f"{len(live.persistent)} below the persistence threshold, whole: {padded:,} x {sizes.element} B")  # fmt: skip
+                f"{len(live.persistent)} below the threshold, whole: {padded:,} x {sizes.element} B")  # fmt: skip
 
 
 def _secondary(run: Run, sizes: Sizes, n: int) -> Terms:

@@ -49,10 +49,13 @@ class Collected:
 
 @lru_cache(maxsize=4096)
 def collect(model: ModelSpec, ranks: int, rules: Rules) -> Collected:
-    """The worst of the ranks that can be worst: most pieces, first share, last share."""
+    """The worst of the ranks that can be worst: the one with most pieces, and the one whose share is reduced first."""
     share = partition(model, ranks)
     most = max(range(ranks), key=lambda r: share.pieces[r] + share.padding[r])
-    found = [_Replay(trainable(model), share.share, rank, rules).run() for rank in {most, 0, ranks - 1}]
+    found = [
+        _Replay(trainable(model), share.share, rank, rules).run()
+        for rank in {most, 0 if rules.at_the_end else ranks - 1}
+    ]
     busiest = max(found, key=lambda c: c.reduce * rules.element + c.copies)
     return Collected(max(c.backward for c in found), busiest.reduce, busiest.copies)
 
@@ -142,9 +145,13 @@ class _Replay:
             return self.elements if len(self.bucket) > 1 else 0
         if not self.rules.scatter:
             return 0
-        slices: list[
-            tuple[int, int]
-        ] = []  # rank, elements; neighbours of one rank merge unless a flat buffer takes them
+        ends, sizes = self.layout.ends, self.layout.sizes
+        if self.elements <= self.rules.bucket and not self.rules.compact:
+            low = min(ends[i] - sizes[i] for i in self.bucket)
+            high = max(ends[i] for i in self.bucket)
+            return self.elements if low // self.share != (high - 1) // self.share else 0
+        # rank and elements; neighbours of one rank merge unless a flat buffer takes them
+        slices: list[tuple[int, int]] = []
         for index in self.bucket:
             end = self.layout.ends[index]
             start = end - self.layout.sizes[index]

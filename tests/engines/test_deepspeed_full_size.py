@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 
 import pytest
 
@@ -79,8 +80,13 @@ def test_model_built_in_fp32_is_cast_beside_itself():
     assert abs(_gpu(hold(on_cpu)["load"]) - 33_171_718_656) < INPUT_AND_SCALARS
 
 
-@pytest.mark.parametrize("strategy", ["zero0", "zero1", "zero2", "zero3", "zero2+optimizer@cpu",
-                                      "zero3+optimizer@cpu+params@cpu", "zero3+optimizer@nvme+params@nvme"])  # fmt: skip
+STRATEGIES = (
+    "zero0", "zero1", "zero2", "zero3", "zero2+optimizer@cpu", "zero3+optimizer@cpu+params@cpu",
+    "zero3+optimizer@nvme+params@nvme",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
 class TestProperties:
     def test_an_instant_is_one_of_its_moments(self, strategy):
         run = _run(strategy)
@@ -93,7 +99,7 @@ class TestProperties:
             _gpu(hold(_run(strategy, ranks))["save"], "params", "master", "optimizer") for ranks in (8, 16, 64, 512)
         ]
         padding = 2**20
-        assert all(more <= less + padding for less, more in zip(sizes, sizes[1:], strict=False))
+        assert all(more <= less + padding for less, more in pairwise(sizes))
 
     def test_no_instant_between_holds_less_than_the_steady_state(self, strategy):
         held = hold(_run(strategy))
