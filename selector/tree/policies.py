@@ -44,7 +44,8 @@ AMENDMENTS = (
     ),
     Amendment(
         "zero2-for-long-sequences", "deepspeed", places.SUMMARY_30B,
-        f"from {LONG} tokens ZeRO-2 where it fits: it gathers parameters once a step, ZeRO-3 twice a micro-step",
+        f"from {LONG} tokens ZeRO-2 where it fits, as the second document says: it gathers once a step, ZeRO-3 twice a "
+        "micro-step (which longer sequences hide better, so the ranking may still prefer another)",
         "document 2, scenario 2; DeepSpeed#2928",
         lambda s: s.seq_len >= LONG and bool(s.zero2_fits), strategy="zero2",
     ),
