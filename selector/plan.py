@@ -34,7 +34,6 @@ MANY = 64  # counts; the usual sweep has half as many
 UNEVEN = 0.15  # whole micro-steps may make the global batch so much larger or smaller
 PAYS = 0.5  # an added GPU must bring this share of what a GPU of the best count brings
 WASTES = 0.7  # tokens per second and GPU below this share of the best: data parallelism alone has had its time
-ROUGH_SLACK = 0.8  # the published formulas say less than engines hold: what misses by more than this cannot fit
 
 
 @dataclass(frozen=True)
@@ -91,12 +90,14 @@ class Plan:
 
     @cached_property
     def knee(self) -> Point | None:
-        """The last count whose added GPUs bring at least ``PAYS`` of what those of the best count bring."""
+        """The last count whose added GPUs bring at least ``PAYS`` of what those of the best count bring.
+
+        Added to the last count that did: some counts cut the batch badly, and more GPUs pay again.
+        """
         last = None
         for point in self.points:
-            if last and (point.speed - last.speed) / (point.gpus - last.gpus) < PAYS * self.best_per_gpu:
-                break
-            last = point
+            if last is None or point.speed - last.speed >= PAYS * self.best_per_gpu * (point.gpus - last.gpus):
+                last = point
         return last
 
     @cached_property
@@ -130,13 +131,11 @@ class Plan:
 
     @cached_property
     def beyond(self) -> int | None:
-        """The first count at which data parallelism alone wastes cards or does not fit; None when it serves all."""
-        served = {p.gpus: p for p in self.points}
-        if not served:
+        """The first count after the last that data parallelism alone serves well; None when it serves them all."""
+        good = max((p.gpus for p in self.points if self.efficiency(p) >= WASTES), default=None)
+        if good is None:
             return max(self.question.counts)
-        first = min(served)
-        wasted = (n for n in served if n > first and self.efficiency(served[n]) < WASTES)
-        return next(wasted, next((n for n in self.question.counts if n > max(served)), None))
+        return next((n for n in self.question.counts if n > good), None)
 
     @cached_property
     def layout(self) -> Layout | None:
@@ -258,7 +257,7 @@ class _Sweep:
 
     def could_fit(self, run: Run) -> bool:
         """Whether the published formulas, which say too little, leave a chance."""
-        return ROUGH_SLACK * rough_bytes(run) <= run.cluster.gpu.memory_bytes
+        return rough_bytes(run) <= run.cluster.gpu.memory_bytes
 
     def memory(self, run: Run) -> tuple[str, float]:
         """Verdict and bytes; where many counts are asked, those of the fewest GPUs of the same quarter octave."""
