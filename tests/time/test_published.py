@@ -86,9 +86,9 @@ def test_gpt3_on_hundreds_of_a100(strategy: str, gpus: int, micro: int, publishe
 
     The published figure lies inside the interval; ``off`` is how far the expected one may be above it.
     """
-    run = resolve(GPT3, parse_cluster(f"{gpus // 8}x8xA100-80GB", network=200), strategy, micro_batch=micro, seq_len=2048,
-                  checkpointing="full", stack="deepspeed" if strategy == "zero3" else "torch",
-                  attention="eager" if strategy == "zero3" else "sdpa")  # fmt: skip
+    stack, attention = ("deepspeed", "eager") if strategy == "zero3" else ("torch", "sdpa")
+    run = resolve(GPT3, parse_cluster(f"{gpus // 8}x8xA100-80GB", network=200), strategy, micro_batch=micro,
+                  seq_len=2048, checkpointing="full", stack=stack, attention=attention)  # fmt: skip
     time = step_time(run)
     assert isinstance(time, StepTime)
     done = time.hardware_flops / 1e12
