@@ -28,6 +28,9 @@ ZERO: Size = (0,) * len(MONOMIALS)
 
 def numel(shape: Sequence[Dim]) -> Size:
     """Elements of a shape: ``("B", "S", 4096)`` -> 4096 in the place of B x S."""
+    if "S+1" in shape:
+        place = list(shape).index("S+1")
+        return plus(*(numel((*shape[:place], dim, *shape[place + 1 :])) for dim in ("S", 1)))
     count, batch, sequence = 1, 0, 0
     for dim in shape:
         if dim == "B":

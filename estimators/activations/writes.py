@@ -86,10 +86,19 @@ def filled(b: Operations, pieces: Sequence[Tensor], shape: Sequence[Dim], name: 
 def turned(b: Operations, x: Tensor, frequencies: Tensor) -> Tensor:
     """Rotary embeddings as complex numbers, in fp32: the frequencies are kept, nothing else."""
     tape, dtype = b.tape, x.dtype
-    upcast = b.cast(x, "fp32")
+    upcast, before = b.cast(x, "fp32"), x.shape
     shape = (*x.shape[:-1], int(x.shape[-1]) // 2)
     product = tape.new("rotated", shape, "complex64")
     tape.record(product, "mul", [upcast], [("frequencies", frequencies)],
-                lambda g: [Tensor(tape.new("gradient of rotated", shape, "complex64").storage, x.shape, "fp32")])  # fmt: skip
+                lambda g: [Tensor(tape.new("gradient of rotated", shape, "complex64").storage, before, "fp32")])  # fmt: skip
     real = Tensor(product.storage, x.shape, "fp32", product.node, base=product)
     return b.cast(real, dtype)
+
+
+def multiply_in_place(b: Operations, x: Tensor, name: str) -> Tensor:
+    """``x *= noise``: the noise is kept."""
+    tape, shape, dtype = b.tape, x.shape, x.dtype
+    noise = tape.new(name, shape, dtype)
+    result = Tensor(x.storage, shape, dtype, base=x.base or x)
+    return tape.record(result, "mul_", [x], [(name, noise)],
+                       lambda g: [tape.new(f"gradient of {name}", shape, dtype)])  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from estimators.activations.profile import Conditions, Profile, profile
 from estimators.activations.tape import evaluate
 from estimators.model.families import build
 from estimators.model.methods import Recipe, _trained
-from estimators.model.spec import ModelSpec, Part
+from estimators.model.spec import ModelSpec, Parameter, Part
 from tests.activations.cells import SMALL, fake
 from tests.activations.real import Sink, Truth, arguments_of, measure
 
@@ -32,6 +32,7 @@ class Other:
     feed: str = "text"
     attention: str = "sdpa"
     method: str = "full"
+    targets: str | tuple[str, ...] = "all-linear"
     precision: str = "bf16"
     batch: int = 2
     seq: int = 128
@@ -59,7 +60,8 @@ def real_model(cell: Other, class_name: str) -> Any:
     if cell.method == "lora":
         import peft
 
-        model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules="all-linear")).base_model.model
+        targets = cell.targets if isinstance(cell.targets, str) else list(cell.targets)
+        model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=targets)).base_model.model
     return model
 
 
@@ -122,8 +124,13 @@ def measured(layer: Any, args: Any, kwargs: Any, weights: Any) -> Truth:
 def spec_of(cell: Other) -> ModelSpec:
     spec = build(real_config(cell).to_dict())
     if cell.method == "lora":
-        spec = _trained(spec, Recipe("lora", 4, "all-linear", (), (), "", None, "fp32", (), False))
+        spec = _trained(spec, Recipe("lora", 4, cell.targets, (), (), "", None, "fp32", (), False))
     return spec
+
+
+def _as_loaded(parameter: Parameter) -> Parameter:
+    """Some routers stay in fp32 whatever dtype the model is loaded in."""
+    return replace(parameter, dtype="fp32") if parameter.keep_fp32 == "16bit" else parameter
 
 
 def part_of(cell: Other, spec: ModelSpec) -> Part:
@@ -133,7 +140,7 @@ def part_of(cell: Other, spec: ModelSpec) -> Part:
     for part in parts:
         first += part.count
         if cell.layer < first:
-            return part
+            return replace(part, parameters=tuple(_as_loaded(p) for p in part.parameters))
     raise AssertionError((cell.block, [part.class_name for part in spec.blocks]))
 
 

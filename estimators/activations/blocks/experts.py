@@ -35,7 +35,7 @@ def experts(
     selected = rows(b, hidden, tape.new("tokens of experts", routed, "int64"), (*routed, width), "selected tokens")
     shares = rows(b, weights, permutation, (*routed, 1), "weights of experts")
     numbers = tape.new("experts as numbers", routed, "fp32")
-    offsets = tape.new("offsets", (up.shape[0],), "int32")
+    per_expert, offsets = (tape.new(n, (up.shape[0],), "int32") for n in ("tokens per expert", "offsets"))
 
     bias = bias_of(b, f"{name}.gate_up_proj_bias", ids)
     made = grouped(b, selected, up, 2 * narrow, offsets, f"{name}.gate_up_proj")
@@ -48,7 +48,7 @@ def experts(
     tape.new("numbers of rows", routed, "int64")
     weighted = rows(b, weighted, inverse, weighted.shape, "outputs of tokens")
     output = total(b, weighted, ("B", "S", width), "sum over experts")
-    del numbers
+    del numbers, per_expert
     return b.cast(output, dtype)
 
 
@@ -56,7 +56,13 @@ def experts(
 def logits_of(b: Builder, hidden: Tensor, name: str) -> Tensor:
     """Router logits: a bare weight, perhaps with an adapter."""
     weight = parameter(b, name, "weight")
-    return b.product(hidden, weight, (*hidden.shape[:-1], int(weight.shape[0])), name, b.weight(f"{name}.bias"))
+    return returned(b, b.product(hidden, weight, (*hidden.shape[:-1], int(weight.shape[0])), name, b.weight(f"{name}.bias")))
+
+
+def returned(b: Builder, logits: Tensor) -> Tensor:
+    """Routers return their logits too, and the frame of the mixture holds them (``_, weights, indices = ...``)."""
+    b.kept_until_return.append(logits)
+    return logits
 
 
 def softmax_router(b: Builder, hidden: Tensor, name: str, normalise: bool, keeps_fp32: bool = False) -> tuple[Tensor, Tensor]:
@@ -71,14 +77,16 @@ def softmax_router(b: Builder, hidden: Tensor, name: str, normalise: bool, keeps
 def softmax_of_chosen(b: Builder, hidden: Tensor, name: str, dtype: str | None) -> tuple[Tensor, Tensor]:
     """The top k, then a softmax over these (GraniteMoeTopKRouter in fp32, GptOssTopKRouter in the stream's dtype)."""
     logits = logits_of(b, hidden, name)
-    values, indices = top_k(b, b.cast(logits, dtype or logits.dtype), b.number("num_experts_per_tok"))
+    if dtype:
+        logits = b.kept_until_return[-1] = b.cast(logits, dtype)
+    values, indices = top_k(b, logits, b.number("num_experts_per_tok"))
     return b.cast(b.softmax(values, None, "router softmax"), hidden.dtype), indices
 
 
 def fp32_logits(b: Builder, hidden: Tensor, name: str) -> Tensor:
     """DeepSeek's routers multiply in fp32, whatever the weight is stored in."""
     weight = cast_operand(b, parameter(b, name, "weight"), "fp32")
-    return b.product(b.cast(hidden, "fp32"), weight, (*hidden.shape[:-1], int(weight.shape[0])), name)
+    return returned(b, b.product(b.cast(hidden, "fp32"), weight, (*hidden.shape[:-1], int(weight.shape[0])), name))
 
 
 def deepseek_v2_router(b: Builder, hidden: Tensor) -> tuple[Tensor, Tensor]:
