@@ -82,41 +82,50 @@ class Rejection:
 
 
 def candidates(question: Question) -> tuple[list[Candidate], list[Rejection]]:
-    """All legal strategies, or the one that the user named, each with its best settings, and what was rejected."""
+    """All legal strategies, or the one that the user named, each with its best settings, and what was rejected.
+
+    A less preferred method is tried only while nothing fits for sure without offload: before that it cannot win.
+    """
+    rejected: dict[str, Rejection] = {}
     found: list[Candidate] = []
-    rejected: list[Rejection] = []
+    tried: list[Strategy] = []
     for name in names(question):
         strategy = parse_strategy(name)
-        why = pointless(question, strategy)
-        if why and question.strategy is None:
-            rejected.append(Rejection(name, why))
-            continue
-        misses: list[Rejection] = []
-        for rank, method in enumerate(question.methods):
+        why = pointless(question, strategy) if question.strategy is None else ""
+        if why:
+            rejected[name] = Rejection(name, why)
+        else:
+            tried.append(strategy)
+    for rank, method in enumerate(question.methods):
+        for strategy in tried:
             answer = best_settings(question, strategy, method, rank)
             if isinstance(answer, Candidate):
                 found.append(answer)
-            else:
-                misses.append(answer)
-        if len(misses) < len(question.methods):
-            continue
-        rejected.append(min(misses, key=lambda m: m.excess))
-        found += with_smaller_buffers(question, strategy, rejected[-1])
-    return found, rejected
+                continue
+            before = rejected.get(strategy.name, answer)
+            rejected[strategy.name] = min((answer, before), key=lambda r: r.excess)
+            smaller = with_smaller_buffers(question, strategy, answer, method, rank)
+            if smaller is not None:
+                found.append(smaller)
+        if any(c.tier[:2] == (0, 0) for c in found):
+            break
+    kept = {c.name for c in found}
+    by_size = sorted(rejected.values(), key=lambda r: r.excess)  # those that memory rules out first, the nearest of all
+    return found, [r for r in by_size if r.strategy not in kept]
 
 
-def with_smaller_buffers(question: Question, strategy: Strategy, missed: Rejection) -> Iterator[Candidate]:
+def with_smaller_buffers(
+    question: Question, strategy: Strategy, missed: Rejection, method: str, rank: int
+) -> Candidate | None:
     """A ZeRO strategy that misses by little, again with smaller buffers and sub-groups: the same mathematics."""
     knobs = SMALL_BUFFERS.get(strategy.base)
     if knobs is None or question.strategy is not None or not missed.reason.startswith("the GPU"):
-        return
+        return None
     if missed.excess > NEARLY:
-        return
+        return None
     smaller = replace(strategy, options={**knobs, **strategy.options})
-    for rank, method in enumerate(question.methods):
-        answer = best_settings(question, smaller, method, rank)
-        if isinstance(answer, Candidate):
-            yield answer
+    answer = best_settings(question, smaller, method, rank)
+    return answer if isinstance(answer, Candidate) else None
 
 
 def names(question: Question) -> Iterator[str]:
