@@ -8,16 +8,19 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from estimators.cluster import Cluster, parse_cluster
-from estimators.engines import hold
-from estimators.errors import AdvisorError, IllegalCombination
+from estimators.activations.network import Network
+from estimators.engines import moments_of
+from estimators.errors import AdvisorError, IllegalCombination, NotModelled
 from estimators.host import host_terms
 from estimators.model import resolve_model
 from estimators.model.methods import trained
 from estimators.model.spec import ModelSpec
 from estimators.result import INSTANTS, Instant, Interval, Term, merged
 from estimators.run import Run
-from estimators.runtime import Overhead, overheads, reserve
+from estimators.runtime import Overhead, cublas_workspace, overheads, reserve
+from estimators.sites import Site
 from estimators.stacks import settle
+from estimators.step_temporaries import step_temporaries
 from estimators.strategy import DEFAULT_NAMES, OTHER_NAMES, Strategy, parse_strategy
 from estimators.workload import Workload, workload
 
@@ -25,9 +28,6 @@ if TYPE_CHECKING:
     import os
 
 VERDICTS = ("fits", "tight", "unknown", "no")
-
-# What the terms do not hold yet; while it is not empty an estimate that does not fail is `unknown`, not `fits`.
-NOT_COUNTED = ("activations", "logits and loss", "temporaries of the optimizer step")
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,45 @@ class Estimate:
 
     @cached_property
     def instants(self) -> tuple[Instant, ...]:
-        held = hold(self.run)
-        on_host = host_terms(self.run)
+        """Every instant at its largest moment: what the engine holds there, and what the network holds there."""
+        on_host, steps = host_terms(self.run), step_temporaries(self.run)
+        found = {name: self._largest(candidates) for name, candidates in moments_of(self.run).items() if candidates}
+        extra = {"step": steps}
+        always = (*cublas_workspace(self.run), *on_host.get("always", ()))
         return tuple(
-            Instant(name, merged((*held[name], *on_host.get(name, ())))) for name in INSTANTS if name in held
-        )
+            Instant(name, merged((*found[name], *extra.get(name, ()), *on_host.get(name, ()), *(always if name != "load" else ()))))
+            for name in INSTANTS
+            if name in found
+        )  # fmt: skip
+
+    def _largest(self, candidates: Sequence[tuple[Site, tuple[Term, ...]]]) -> tuple[Term, ...]:
+        network = self.network
+        best: tuple[int, tuple[Term, ...], Site] | None = None
+        for site, terms in candidates:
+            size = sum([t.bytes for t in terms if t.place == "gpu"]) + (network.size(site) if network else 0)
+            if best is None or size > best[0]:
+                best = (size, terms, site)
+        assert best is not None
+        return (*best[1], *(network.terms(best[2]) if network else ()))
+
+    @cached_property
+    def network(self) -> Network | None:
+        """What the network holds, place by place; None where a block has no ledger (``not_counted`` says so)."""
+        try:
+            return Network.of(self.run)
+        except NotModelled:
+            return None
+
+    @cached_property
+    def not_counted(self) -> str:
+        """What the terms leave out, in words; empty when they are complete."""
+        if self.network is not None:
+            return ""
+        try:
+            Network.of(self.run)
+        except NotModelled as reason:
+            return str(reason)
+        return ""
 
     def __getitem__(self, name: str) -> Instant:
         for instant in self.instants:
@@ -125,8 +159,8 @@ class Estimate:
             return "no", "host RAM"
         if cluster.nvme_bytes is not None and self.nvme_bytes > cluster.nvme_bytes:
             return "no", "NVMe"
-        if NOT_COUNTED:
-            return "unknown", "not yet counted: " + ", ".join(NOT_COUNTED)
+        if self.not_counted:
+            return "unknown", f"activations are not counted: {self.not_counted}"
         host_tight = cluster.host_bytes is not None and self.host.high > cluster.host_bytes
         if gpu.process.high > gpu.capacity or host_tight:
             return "tight", "host RAM" if host_tight else f"the GPU at {self.peak.name}"
@@ -142,8 +176,8 @@ class Estimate:
         notes = [*self.run.cluster.notes, *self.run.settings.notes]
         if self.run.cluster.host_bytes is None and self.host.expected:
             notes.append("host RAM is not judged: give --host-memory")
-        if NOT_COUNTED:
-            notes.append("not yet counted: " + ", ".join(NOT_COUNTED))
+        if self.not_counted:
+            notes.append(f"activations are not counted: {self.not_counted}")
         return tuple(dict.fromkeys(notes))
 
 

@@ -17,15 +17,17 @@ weights that autocast caches are the network's, not the engine's.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 from estimators.engines import sharding
-from estimators.engines.sharding import Amount, Dtypes, as_terms
+from estimators.engines.sharding import Amount, Dtypes, Moments, Placed, as_terms
 from estimators.model.spec import ModelSpec, Parameter
 from estimators.optimizers import tables_bytes
 from estimators.result import Term
 from estimators.run import Run
+from estimators.sites import END, OUTSIDE, START, Site
 from estimators.units import MIB
 from estimators.workload import DTYPE_BYTES
 
@@ -65,9 +67,9 @@ class Plan(NamedTuple):
     node_ranks: int
 
 
-def hold(run: Run) -> dict[str, tuple[Term, ...]]:
-    """Terms at each instant; every rank is the same."""
-    return dict(_hold(plan_of(run)))
+def moments_of(run: Run) -> Moments:
+    """Terms of each moment that can be the largest; every rank is the same."""
+    return placed(plan_of(run))
 
 
 def plan_of(run: Run) -> Plan:
@@ -151,7 +153,8 @@ def broadcast_copies(plan: Plan) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _hold(plan: Plan) -> dict[str, tuple[Term, ...]]:
+def placed(plan: Plan) -> Moments:
+    """The moments of one step, in order."""
     total, used_map = totals(plan), 0
     if plan.maps_used:
         used_map = INT32 * total.trainable_tensors
@@ -168,25 +171,60 @@ def _hold(plan: Plan) -> dict[str, tuple[Term, ...]]:
         # under no_sync even views are gradients of their own, until the last micro-step copies them into the buckets
         before = {**base, "gradients": total.gradients if plan.accumulates == "apart" else apart}
     broadcast = weights["model buffers"] if plan.distributed and plan.accumulates != "apart" else 0
-    moments = {
-        "load": sharding.largest(
-            [{**weights, **kept, "broadcast copies": 0}, {**weights, "broadcast copies": total.broadcast}]
-        ),
-        "forward": {**before, "broadcast copies": broadcast},
-        "backward": {**before, "gradients": before.get("gradients", apart), **_arriving(plan, total)},
-        "reduce": {**base, "gradients": apart},
-        "step": {**base, "gradients": apart},
-        "save": {**base, "gradients": apart if plan.accumulates else 0},
+    whole = {**before, "gradients": before.get("gradients", apart)}
+    last = {**whole, **_arriving(plan, total)}
+    copies = [(OUTSIDE, {**weights, "broadcast copies": total.broadcast})]
+    moments: dict[str, list[Placed]] = {
+        "load": [(OUTSIDE, {**weights, **kept}), *copies],
+        "forward": [(site, {**before, "broadcast copies": broadcast}) for site in _forward_sites(plan)],
+        "loss": [(Site("loss", END, 0, "during"), {**before, "broadcast copies": broadcast})],
+        "backward": [*_growing(plan, before, whole), (Site("backward", START, 0, "after"), last)],
+        "reduce": [(Site("backward", START, 0, "before"), {**base, "gradients": apart})],
+        "step": [(OUTSIDE, {**base, "gradients": apart})],
+        "save": [(OUTSIDE, {**base, "gradients": apart if plan.accumulates else 0})],
     }
-    on_host = {
-        "step counters": total.host_states * plan.node_ranks,
-        "map of used parameters": used_map * plan.node_ranks,
-    }
-    at_load = {"map of used parameters": on_host["map of used parameters"]}
     return {
-        name: (*as_terms(moment, AMOUNTS), *as_terms(at_load if name == "load" else on_host, HOST_AMOUNTS, "host"))
-        for name, moment in moments.items()
+        name: tuple((site, (*as_terms(m, AMOUNTS), *_host(plan, total, used_map, name))) for site, m in found)
+        for name, found in moments.items()
     }
+
+
+def _host(plan: Plan, total: Totals, used_map: int, instant: str) -> tuple[Term, ...]:
+    held = {"map of used parameters": used_map * plan.node_ranks}
+    if instant != "load":
+        held["step counters"] = total.host_states * plan.node_ranks
+    return as_terms(held, HOST_AMOUNTS, "host")
+
+
+def _forward_sites(plan: Plan) -> list[Site]:
+    """The last block of every run: what is saved only grows."""
+    runs = enumerate(plan.model.blocks)
+    return [Site("forward", number, part.count - 1, "during") for number, part in runs]
+
+
+def _growing(plan: Plan, before: Mapping[str, int], whole: Mapping[str, int]) -> Iterator[Placed]:
+    """The head, then the last and the first block of every run, from the end: gradients pile up behind them.
+
+    Where gradients were kept already, or are views of the buckets, only the one being made is new memory.
+    """
+    piles_up = not plan.accumulates and not plan.bucket_view
+    done, how = 0, "made" if piles_up else "fresh"
+    number = len(plan.model.blocks)
+
+    def held() -> Mapping[str, int]:
+        return {**before, "gradients": done} if piles_up else whole
+
+    yield Site("backward", END, 0, "during", how), held()
+    for part in reversed(plan.model.parts):
+        one = sum(p.numel * DTYPE_BYTES[plan.dtypes.stored(p)] for p in part.parameters if p.trainable)
+        if part.is_block:
+            number -= 1
+            for index in sorted({part.count - 1, 0}, reverse=True):
+                behind = held()
+                if piles_up:
+                    behind = {**behind, "gradients": done + one * (part.count - 1 - index)}
+                yield Site("backward", number, index, "during", how), behind
+        done += one * part.count
 
 
 def _arriving(plan: Plan, total: Totals) -> dict[str, int]:

@@ -21,11 +21,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from estimators.engines import sharding
-from estimators.engines.fsdp1_units import Laid, Plan, lay_out, plan_of
-from estimators.engines.sharding import NOTHING, Amount, Moment, Position, Sizes, as_terms, largest, plus
+from estimators.engines.sharding import NOTHING, Amount, Moment, Moments, Placed, Position, Sizes, as_terms, plus
+from estimators.engines.sharding.flat import Laid, Plan, lay_out, plan_of
 from estimators.optimizers import tables_bytes
 from estimators.result import Term
 from estimators.run import Run
+from estimators.sites import END, OUTSIDE, START, Site
 
 AMOUNTS = {
     "parameter shards": Amount("params", "flat parameters / shards, rounded up, in the stored dtype"),
@@ -55,21 +56,21 @@ HOST_AMOUNTS = {
 }
 
 
-def hold(run: Run) -> dict[str, tuple[Term, ...]]:
-    """Terms at each instant, for the rank that needs most."""
-    return dict(_hold(plan_of(run)))
+def moments_of(run: Run) -> Moments:
+    """Terms of each moment that can be the largest, for the rank that needs most."""
+    return placed(plan_of(run))
 
 
 # -- the step, in order ----------------------------------------------------------------------------------------------
 
 
-def load_moments(plan: Plan) -> Iterator[Moment]:
+def load_moments(plan: Plan) -> Iterator[Placed]:
     """Inner units first, the root last (wrap.py, _recursive_wrap; _flat_param.py, flatten_tensors and shard)."""
     laid = lay_out(plan)
 
-    def moment(done: int, waiting: int, unit: Sizes) -> Moment:
+    def moment(done: int, waiting: int, unit: Sizes) -> Placed:
         cut = unit.shard if plan.sharded else 0
-        return {
+        return OUTSIDE, {
             "parameter shards": (0 if plan.offload else done) + cut,
             "flat parameter": unit.staged,
             "model before sharding": unit.whole + (0 if plan.host_apart else waiting),
@@ -80,34 +81,47 @@ def load_moments(plan: Plan) -> Iterator[Moment]:
     yield moment(laid.others.shard, 0, laid.root)
 
 
-def forward_moments(plan: Plan) -> Iterator[Moment]:
+def forward_moments(plan: Plan) -> Iterator[Placed]:
     """The root, then unit after unit; a unit is freed before the next is gathered, unless that was prefetched."""
     laid, root = lay_out(plan), lay_out(plan).root
     held = _gradients_held(plan, laid.all, NOTHING)
-    yield {**held, "gathered root unit": root.gathered, "cast shards": root.cast}
+    yield Site("forward", START, 0, "before"), {**held, "gathered root unit": root.gathered, "cast shards": root.cast}
     for p in laid.positions:
         ahead = p.following if plan.forward_prefetch and p.following else NOTHING
         kept = NOTHING if plan.reshard or not plan.sharded else p.earlier
-        yield {
+        here = {
             **held,
             "gathered root unit": root.gathered,
             "gathered units": kept.gathered + p.unit.gathered + ahead.gathered,
-            "cast shards": ahead.cast if plan.forward_prefetch and p.previous else max(p.unit.cast, ahead.cast),
         }
+        cast = ahead.cast if plan.forward_prefetch and p.previous else max(p.unit.cast, ahead.cast)
+        yield p.site("forward", "before"), {**here, "cast shards": cast}
+        yield p.site("forward", "during"), here
+    if not laid.positions or laid.positions[-1].part != END:
+        yield Site("loss", END, 0, "during"), _at_the_end(plan, laid)
 
 
-def backward_moments(plan: Plan) -> Iterator[Moment]:
+def _at_the_end(plan: Plan, laid: Laid) -> Moment:
+    """Between the last block and its backward: the root, and units that stay gathered."""
+    held = _gradients_held(plan, laid.all, NOTHING)
+    return {**held, "gathered root unit": laid.root.gathered, "gathered units": _kept(plan, laid.others).gathered}
+
+
+def backward_moments(plan: Plan) -> Iterator[Placed]:
     """Unit after unit from the last; the root's gradients are joined at the very end."""
     laid, root = lay_out(plan), lay_out(plan).root
+    if not laid.positions or laid.positions[-1].part != END:
+        yield Site("backward", END, 0, "during", "made"), _at_the_end(plan, laid)
     for p in reversed(laid.positions):
         yield from _unit_backward(plan, laid, p)
     around = {"gathered root unit": root.gathered, **_gradients_held(plan, root, laid.others)}
-    yield {**around, "root gradients": root.gradients + 2 * laid.tied}  # tied parts are added out of place
-    yield {**around, "root gradients": root.gradients, "flat gradient": root.held}
+    start = Site("backward", START, 0, "after")
+    yield start, {**around, "root gradients": root.gradients + 2 * laid.tied}  # tied parts are added out of place
+    yield start, {**around, "root gradients": root.gradients, "flat gradient": root.held}
 
 
-def _unit_backward(plan: Plan, laid: Laid, p: Position) -> Iterator[Moment]:
-    """Prefetch of the unit in front; gradients of this one, and their flat copy."""
+def _unit_backward(plan: Plan, laid: Laid, p: Position) -> Iterator[Placed]:
+    """Prefetch of the unit in front; the work; gradients of this one, and their flat copy."""
     before = _prefetched(plan, p, "pre")
     left = {
         "gathered root unit": laid.root.gathered,
@@ -115,11 +129,13 @@ def _unit_backward(plan: Plan, laid: Laid, p: Position) -> Iterator[Moment]:
         "root gradients": laid.early,
         **_gradients_held(plan, laid.all + p.later * -1, p.later),
     }
-    yield {**left, "cast shards": before.cast if before is not NOTHING else p.unit.cast if plan.reshard else 0}
-    yield {**left, "unit gradients": p.unit.gradients, "flat gradient": p.unit.held}
+    cast = before.cast if before is not NOTHING else p.unit.cast if plan.reshard else 0
+    yield p.site("backward", "before"), {**left, "cast shards": cast}
+    yield p.site("backward", "during", "made"), left
+    yield p.site("backward", "after"), {**left, "unit gradients": p.unit.gradients, "flat gradient": p.unit.held}
 
 
-def reduce_moments(plan: Plan) -> Iterator[Moment]:
+def reduce_moments(plan: Plan) -> Iterator[Placed]:
     """Unit after unit from the last, the root at the end."""
     laid = lay_out(plan)
     for p in reversed(laid.positions):
@@ -129,11 +145,12 @@ def reduce_moments(plan: Plan) -> Iterator[Moment]:
             "gathered units": _kept(plan, p.earlier).gathered + before.gathered + laid.nested * p.unit.gathered,
             "root gradients": laid.early,
         }
+        site = p.site("backward", "after")
         if plan.backward_prefetch == "post":
             held = _gradients_held(plan, laid.all + p.later * -1 + p.unit * -1, p.later)
-            yield {**around, **plus(held, {"flat gradient": p.unit.held, "cast shards": before.cast})}
-        yield plus(around, _reduction(plan, laid, p.unit, p.later))
-    yield _reduction(plan, laid, laid.root, laid.others)
+            yield site, {**around, **plus(held, {"flat gradient": p.unit.held, "cast shards": before.cast})}
+        yield site, plus(around, _reduction(plan, laid, p.unit, p.later))
+    yield Site("backward", START, 0, "before"), _reduction(plan, laid, laid.root, laid.others)
 
 
 def _reduction(plan: Plan, laid: Laid, unit: Sizes, done: Sizes) -> Moment:
@@ -173,22 +190,25 @@ def _gradients_held(plan: Plan, waiting: Sizes, done: Sizes) -> dict[str, int]:
 # -- terms -----------------------------------------------------------------------------------------------------------
 
 
-def moments(plan: Plan) -> dict[str, list[Moment]]:
+def moments(plan: Plan) -> dict[str, list[Placed]]:
     """Every moment that can be the largest of its instant, without what is always there."""
     laid = lay_out(plan)
     unit = max([p.unit.staged for p in laid.positions] + [laid.root.staged])
+    forward = list(forward_moments(plan))
     return {
         "load": list(load_moments(plan)),
-        "forward": list(forward_moments(plan)),
+        "forward": [(site, m) for site, m in forward if site.direction == "forward"],
+        "loss": [(site, m) for site, m in forward if site.direction == "loss"],
         "backward": list(backward_moments(plan)),
         "reduce": list(reduce_moments(plan)),
-        "step": [{"sharded gradients": 0 if plan.offload else laid.all.shard_gradients}],
-        "save": [{"parameters gathered to save": unit if plan.sharded else 0}],
+        "step": [(OUTSIDE, {"sharded gradients": 0 if plan.offload else laid.all.shard_gradients})],
+        "save": [(OUTSIDE, {"parameters gathered to save": unit if plan.sharded else 0})],
     }
 
 
 @lru_cache(maxsize=1024)
-def _hold(plan: Plan) -> dict[str, tuple[Term, ...]]:
+def placed(plan: Plan) -> Moments:
+    """The moments as terms, with what is always there."""
     laid, on_device = lay_out(plan), 0 if plan.offload else 1
     at_load = {
         "quantisation statistics": sum(sharding.per_part(part, lambda p: p.side_bytes) for part in plan.model.parts),
@@ -200,7 +220,10 @@ def _hold(plan: Plan) -> dict[str, tuple[Term, ...]]:
         "optimizer states": (laid.states + tables_bytes(plan.dtypes.optimizer)) * on_device,
     }
     return {
-        name: (*as_terms(plus(at_load if name == "load" else base, largest(found)), AMOUNTS), *_host(plan, name))
+        name: tuple(
+            (site, (*as_terms(plus(at_load if name == "load" else base, m), AMOUNTS), *_host(plan, name)))
+            for site, m in found
+        )
         for name, found in moments(plan).items()
     }
 

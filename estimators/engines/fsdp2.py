@@ -22,11 +22,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from estimators.engines import sharding
-from estimators.engines.fsdp2_units import Laid, Plan, lay_out, parameter_sizes, plan_of
-from estimators.engines.sharding import NOTHING, Amount, Moment, Position, Sizes, as_terms, largest, plus
+from estimators.engines.sharding import NOTHING, Amount, Moment, Moments, Placed, Position, Sizes, as_terms, plus
+from estimators.engines.sharding.rows import Laid, Plan, lay_out, parameter_sizes, plan_of
 from estimators.optimizers import tables_bytes
 from estimators.result import Term
 from estimators.run import Run
+from estimators.sites import END, OUTSIDE, START, Site
 
 AMOUNTS = {
     "parameter shards": Amount("params", "each tensor's rows / shards, rounded up, in the stored dtype"),
@@ -57,23 +58,23 @@ HOST_AMOUNTS = {
 }
 
 
-def hold(run: Run) -> dict[str, tuple[Term, ...]]:
-    """Terms at each instant, for the rank that needs most (rank 0: its shards are never short)."""
-    return dict(_hold(plan_of(run)))
+def moments_of(run: Run) -> Moments:
+    """Terms of each moment that can be the largest, for the rank that needs most (rank 0: its shards are never short)."""
+    return placed(plan_of(run))
 
 
 # -- the step, in order ----------------------------------------------------------------------------------------------
 
 
-def load_moments(plan: Plan) -> Iterator[Moment]:
+def load_moments(plan: Plan) -> Iterator[Placed]:
     """Each unit is sharded by itself: blocks first, the root last (_fsdp_init.py, _move_states_to_device).
 
     Where host and device are one, the model was built there whole; else a unit comes to the device to be sharded.
     """
     laid = lay_out(plan)
 
-    def moment(done: int, waiting: int, unit: Sizes) -> Moment:
-        return {
+    def moment(done: int, waiting: int, unit: Sizes) -> Placed:
+        return OUTSIDE, {
             "parameter shards": (0 if plan.offload else done) + unit.shard,
             "model before sharding": unit.whole + (0 if plan.host_apart else waiting),
         }
@@ -81,31 +82,41 @@ def load_moments(plan: Plan) -> Iterator[Moment]:
     for p in laid.positions:
         yield moment(p.earlier.shard, p.later.whole + laid.root.whole, p.unit)
     yield moment(laid.others.shard, 0, laid.root)
-    yield {"parameter shards": 0 if plan.offload else laid.all.shard}
+    yield OUTSIDE, {"parameter shards": 0 if plan.offload else laid.all.shard}
 
 
-def forward_moments(plan: Plan) -> Iterator[Moment]:
+def forward_moments(plan: Plan) -> Iterator[Placed]:
     """The root, then unit after unit. The flat buffer of each gather outlives the copy out of it by one unit."""
     laid, root = lay_out(plan), lay_out(plan).root
-    yield {"all-gather buffers": _flat(plan, root), "cast shards": _cast(plan, root)}
-    yield {"gathered root unit": root.gathered, "all-gather buffers": _flat(plan, root)}
+    start, last = Site("forward", START, 0, "before"), root
+    yield start, {"all-gather buffers": _flat(plan, root), "cast shards": _cast(plan, root)}
+    yield start, {"gathered root unit": root.gathered, "all-gather buffers": _flat(plan, root)}
     for p in laid.positions:
         left = {"gathered root unit": root.gathered, **_kept(plan, p.earlier)}
         last, following = p.previous or root, p.following or NOTHING
         ready = min(plan.forward_prefetch * p.unit.gathered, p.unit.gathered + p.later.gathered) if p.previous else 0
         flat = _flat(plan, last) + max(_flat(plan, p.unit), ready)
         if not ready:
-            yield {**left, "all-gather buffers": flat, "cast shards": _cast(plan, p.unit)}
-        yield plus(left, {"gathered units": p.unit.gathered, "all-gather buffers": flat})
+            yield p.site("forward", "before"), {**left, "all-gather buffers": flat, "cast shards": _cast(plan, p.unit)}
+        yield p.site("forward", "before"), plus(left, {"gathered units": p.unit.gathered, "all-gather buffers": flat})
         ahead = min(plan.forward_prefetch * following.gathered, p.later.gathered) if plan.shards > 1 else 0
-        yield plus(left, {
+        yield p.site("forward", "during"), plus(left, {
             "gathered units": p.unit.gathered,
             "all-gather buffers": _flat(plan, p.unit) + ahead,
             "cast shards": _cast(plan, following) if ahead else 0,
         })  # fmt: skip
+    if not laid.positions or laid.positions[-1].part != END:
+        yield Site("loss", END, 0, "during"), _at_the_end(plan, laid)
 
 
-def backward_moments(plan: Plan) -> Iterator[Moment]:
+def _at_the_end(plan: Plan, laid: Laid) -> Moment:
+    """Between the last block and its backward: the root, what never reshards, and the last block's flat buffer."""
+    last = laid.positions[-1].unit if laid.positions else laid.root
+    kept = _kept(plan, laid.others)
+    return plus({"gathered root unit": laid.root.gathered, "all-gather buffers": _flat(plan, last)}, kept)
+
+
+def backward_moments(plan: Plan) -> Iterator[Placed]:
     """The root is gathered again, then unit after unit from the last: gather, prefetch, gradients.
 
     Some stacks keep the root, and norm and head where they are a unit, from forward (``reshard_after_forward=False``).
@@ -113,33 +124,39 @@ def backward_moments(plan: Plan) -> Iterator[Moment]:
     laid, root = lay_out(plan), lay_out(plan).root
     left = {"gathered root unit": root.gathered, **_kept(plan, laid.others)}
     held = _accumulated(plan, laid.all, laid.all, NOTHING)
+    end = Site("backward", END, 0, "before")
     if plan.reshard and plan.reshard_root and root.gathered:
         left["gathered units"] = left.get("gathered units", 0) + laid.tail.gathered
-        yield {
-            **held,
-            **plus(_kept(plan, laid.all), {"all-gather buffers": _flat(plan, root)}),
-            "cast shards": _cast(plan, root),
-        }
-        yield {**held, **left, "all-gather buffers": _flat(plan, root)}
+        again = plus(_kept(plan, laid.all), {"all-gather buffers": _flat(plan, root)})
+        yield end, {**held, **again, "cast shards": _cast(plan, root)}
+        yield end, {**held, **left, "all-gather buffers": _flat(plan, root)}
+    if not laid.positions or laid.positions[-1].part != END:
+        yield Site("backward", END, 0, "during", _grows(plan)), {**held, **_at_the_end(plan, laid)}
     for p in reversed(laid.positions):
         yield from _unit_backward(plan, p)
-    first = laid.positions[0].unit if laid.positions else NOTHING
+    yield Site("backward", START, 0, "after"), _when_all_is_done(plan, laid)
+
+
+def _when_all_is_done(plan: Plan, laid: Laid) -> Moment:
+    """Every unit is reduced but the root, and a first unit that waited; head and embedding are added out of place."""
+    root, first = laid.root, laid.positions[0].unit if laid.positions else NOTHING
     latecomer = _latecomer(plan, laid)
-    twice = 2 * laid.tied  # head's and embedding's gradients are added out of place
-    yield {
+    waits = latecomer is not NOTHING
+    behind = first.reduce_in if not waits else laid.positions[1].unit.reduce_in if len(laid.positions) > 1 else 0
+    done = laid.others + latecomer * -1
+    return {
         "gathered root unit": root.gathered,
         "gathered units": latecomer.gathered,
         "unit gradients": _gradients(plan, latecomer),
-        "root gradients": _gradients(plan, root) + twice,
-        "reduce-scatter input": laid.positions[1].unit.reduce_in if latecomer is not NOTHING and len(laid.positions) > 1
-        else first.reduce_in if latecomer is NOTHING else 0,
-        "all-reduce inputs": _held_back(plan, laid.others + latecomer * -1),
-        **_accumulated(plan, laid.all, root + latecomer, laid.others + latecomer * -1),
-    }  # fmt: skip
+        "root gradients": _gradients(plan, root) + 2 * laid.tied,
+        "reduce-scatter input": behind,
+        "all-reduce inputs": _held_back(plan, done),
+        **_accumulated(plan, laid.all, root + latecomer, done),
+    }
 
 
-def _unit_backward(plan: Plan, p: Position) -> Iterator[Moment]:
-    """Copy out, prefetch of the unit before, and the end of this unit's gradients."""
+def _unit_backward(plan: Plan, p: Position) -> Iterator[Placed]:
+    """Copy out, prefetch of the unit before, the work itself, and the end of this unit's gradients."""
     laid = lay_out(plan)
     before = p.previous if p.previous is not None and plan.reshard and plan.backward_prefetch else NOTHING
     left = {
@@ -150,19 +167,28 @@ def _unit_backward(plan: Plan, p: Position) -> Iterator[Moment]:
         **_accumulated(plan, laid.all, laid.all + p.later * -1, p.later),
     }
     if plan.reshard and p.unit is not laid.tail:
-        yield plus(
-            left,
-            _kept(plan, p.earlier + p.unit),
-            {"gathered units": p.unit.gathered, "all-gather buffers": _flat(plan, p.unit)},
+        yield (
+            p.site("backward", "before"),
+            plus(
+                left,
+                _kept(plan, p.earlier + p.unit),
+                {"gathered units": p.unit.gathered, "all-gather buffers": _flat(plan, p.unit)},
+            ),
         )
     here = plus(
         left, _kept(plan, p.earlier), {"gathered units": p.unit.gathered, "all-gather buffers": _flat(plan, before)}
     )
-    yield {**here, "cast shards": _cast(plan, before)}
-    yield {**here, "unit gradients": _gradients(plan, p.unit)}
+    yield p.site("backward", "before"), {**here, "cast shards": _cast(plan, before)}
+    yield p.site("backward", "during", _grows(plan)), here
+    yield p.site("backward", "after"), {**here, "unit gradients": _gradients(plan, p.unit)}
 
 
-def reduce_moments(plan: Plan) -> Iterator[Moment]:
+def _grows(plan: Plan) -> str:
+    """How a unit's gradients count while it works: whole ones pile up unless they are added to kept ones."""
+    return "fresh" if _adds_in_place(plan) else "made"
+
+
+def reduce_moments(plan: Plan) -> Iterator[Placed]:
     """Unit after unit from the last, each when its gradients are complete; the root and what waits for it last."""
     laid = lay_out(plan)
     latecomer = _latecomer(plan, laid)
@@ -174,10 +200,12 @@ def reduce_moments(plan: Plan) -> Iterator[Moment]:
             around["gathered root unit"] = laid.root.gathered
             around["root gradients"] = _early(plan)
         done = p.later + laid.root if late else p.later
-        yield from _reduction(plan, p.unit, done, plus(around, _kept(plan, p.earlier)))
+        site = Site("backward", START, 0, "before") if late else p.site("backward", "after")
+        for moment in _reduction(plan, p.unit, done, plus(around, _kept(plan, p.earlier))):
+            yield site, moment
     waiting = {"gathered units": latecomer.gathered, "unit gradients": _gradients(plan, latecomer)}
     for moment in _reduction(plan, laid.root, laid.others + latecomer * -1, {}, "root gradients"):
-        yield plus(moment, waiting)
+        yield Site("backward", START, 0, "before"), plus(moment, waiting)
 
 
 def _reduction(plan: Plan, unit: Sizes, done: Sizes, around: Moment, name: str = "unit gradients") -> Iterator[Moment]:
@@ -268,21 +296,24 @@ def _latecomer(plan: Plan, laid: Laid) -> Sizes:
 # -- terms -----------------------------------------------------------------------------------------------------------
 
 
-def moments(plan: Plan) -> dict[str, list[Moment]]:
+def moments(plan: Plan) -> dict[str, list[Placed]]:
     """Every moment that can be the largest of its instant, without what is always there."""
     held = _accumulated(plan, lay_out(plan).all, lay_out(plan).all, NOTHING)
+    forward = [(site, plus(held, m)) for site, m in forward_moments(plan)]
     return {
         "load": list(load_moments(plan)),
-        "forward": [plus(held, m) for m in forward_moments(plan)],
+        "forward": [(site, m) for site, m in forward if site.direction == "forward"],
+        "loss": [(site, m) for site, m in forward if site.direction == "loss"],
         "backward": list(backward_moments(plan)),
         "reduce": list(reduce_moments(plan)),
-        "step": [step_moment(plan)],
-        "save": [save_moment(plan)],
+        "step": [(OUTSIDE, step_moment(plan))],
+        "save": [(OUTSIDE, save_moment(plan))],
     }
 
 
 @lru_cache(maxsize=1024)
-def _hold(plan: Plan) -> dict[str, tuple[Term, ...]]:
+def placed(plan: Plan) -> Moments:
+    """The moments as terms, with what is always there."""
     laid, on_device = lay_out(plan), 0 if plan.offload else 1
     base = {
         "parameter shards": laid.all.shard * on_device,
@@ -291,11 +322,13 @@ def _hold(plan: Plan) -> dict[str, tuple[Term, ...]]:
         "optimizer states": (laid.all.states + tables_bytes(plan.dtypes.optimizer)) * on_device,
     }
     at_load = {name: base[name] for name in ("quantisation statistics", "model buffers")}
-    terms = {
-        name: as_terms(plus(at_load if name == "load" else base, largest(candidates)), AMOUNTS)
+    return {
+        name: tuple(
+            (site, (*as_terms(plus(at_load if name == "load" else base, m), AMOUNTS), *_host(plan, name)))
+            for site, m in candidates
+        )
         for name, candidates in moments(plan).items()
     }
-    return {name: (*found, *_host(plan, name)) for name, found in terms.items()}
 
 
 def _host(plan: Plan, instant: str) -> tuple[Term, ...]:

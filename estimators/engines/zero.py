@@ -10,27 +10,24 @@ Not here: activations, logits, and temporaries inside torch's optimizers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from estimators.engines import zero0, zero3, zero12
-from estimators.engines.zero_common import Terms, total
-from estimators.result import Term
+from estimators.engines.zero_common import Terms
 from estimators.run import Run
+from estimators.sites import END, OUTSIDE, Site
 
 _STAGES = {0: zero0.moments, 1: zero12.moments, 2: zero12.moments, 3: zero3.moments}
 
 
-def hold(run: Run) -> Mapping[str, tuple[Term, ...]]:
-    """Terms alive at the largest moment of ``load``, ``forward``, ``backward``, ``reduce``, ``step`` and ``save``.
-
-    Pure and cached by everything that it depends on.
-    """
-    return _held(_Question(run))
+def moments_of(run: Run) -> Mapping[str, Sequence[tuple[Site, Terms]]]:
+    """What may be the largest moment of each instant, with its place. Pure and cached by all that it depends on."""
+    return _placed(_Question(run))
 
 
 def moments(run: Run) -> Mapping[str, tuple[Terms, ...]]:
-    """All candidates of each instant, for a caller that has something to add to each before it compares them."""
+    """The candidates alone."""
     return {name: tuple(found) for name, found in _STAGES[run.strategy.stage](run).items()}
 
 
@@ -59,6 +56,17 @@ class _Question:
 
 
 @lru_cache(maxsize=4096)
-def _held(question: _Question) -> Mapping[str, tuple[Term, ...]]:
+def _placed(question: _Question) -> Mapping[str, Sequence[tuple[Site, Terms]]]:
     run = question.run
-    return {name: max(found, key=total) for name, found in _STAGES[run.strategy.stage](run).items()}
+    last = len(run.model.blocks) - 1
+    end = run.model.blocks[-1].count - 1 if last >= 0 else 0
+    sites = {
+        "forward": [Site("forward", last, end, "during")],
+        "loss": [Site("loss", END, 0, "during")],
+        "backward": [Site("backward", END, 0, "during", "fresh"), Site("backward", last, end, "during", "fresh")],
+        "reduce": [Site("backward", last, end, "after")],
+    }
+    return {
+        name: [(site, terms) for terms in found for site in sites.get(name, [OUTSIDE])]
+        for name, found in _STAGES[run.strategy.stage](run).items()
+    }

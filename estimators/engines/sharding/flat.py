@@ -149,10 +149,10 @@ def lay_out(plan: Plan) -> Laid:
     root, others = sharding.units(plan.model, plan.wrap, False)
     early, _ = sharding.root_ends(plan.model, plan.wrap, False)
     compute, tied_names = DTYPE_BYTES[plan.dtypes.compute], set(plan.model.tied.values())
-    sizes = tuple((unit_sizes(u, plan), u.count, u.is_input) for u in others)
+    sizes = tuple((unit_sizes(u, plan), u) for u in others)
     total = NOTHING
-    for size, count, _ in sizes:
-        total = total + size * count
+    for size, unit in sizes:
+        total = total + size * unit.count
     root_size = unit_sizes(root, plan)
     beside, elsewhere = rank_states(plan)
     return Laid(

@@ -8,7 +8,7 @@ ends: ``positions`` looks at two pieces at either end and nothing in between, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from operator import add, attrgetter
@@ -18,6 +18,7 @@ from estimators.model.spec import ModelSpec, Parameter, Part
 from estimators.optimizers import BESIDE, resolved_dtype, states
 from estimators.result import Term
 from estimators.run import Run
+from estimators.sites import END, START, Site
 from estimators.workload import DTYPE_BYTES
 
 
@@ -26,13 +27,14 @@ class Unit:
     """Parameters that are gathered and reduced together, ``count`` times in a row.
 
     ``is_input``: nothing before it in the network is differentiable (an embedding), so its gradients are reduced at
-    the very end of backward.
+    the very end of backward. ``part``: which run of blocks it is, or START or END of the network.
     """
 
     name: str
     parameters: tuple[Parameter, ...]
     count: int = 1
     is_input: bool = False
+    part: int = START
 
 
 class Dtypes(NamedTuple):
@@ -124,16 +126,19 @@ def units(model: ModelSpec, wrap: str, grouped: bool = True) -> tuple[Unit, tupl
         tail, begin = (), model.parts
     for part in begin:
         if part.is_block and wrap != "none":
-            others.append(Unit(part.class_name, part.parameters, part.count))
+            others.append(
+                Unit(part.class_name, part.parameters, part.count, part=len([u for u in others if u.part >= 0]))
+            )
             continue
         for parameter in part.parameters * part.count:
             module = parameter.name.rpartition(".")[0]
             if module in apart and module and not model.tied:
-                others.append(Unit(module, (parameter,), is_input=module == model.embedding))
+                is_input = module == model.embedding
+                others.append(Unit(module, (parameter,), is_input=is_input, part=START if is_input else END))
             else:
                 root.append(parameter)
     if tail:
-        others.append(Unit("tail", tail))
+        others.append(Unit("tail", tail, part=END))
     return Unit("root", tuple(root)), tuple(others)
 
 
@@ -185,16 +190,23 @@ class Position:
     earlier: Sizes
     later: Sizes
     is_input: bool = False
+    part: int = START
+    index: int = 0
+
+    def site(self, direction: str, stage: str, gradients: str = "held") -> Site:
+        """This unit's place; the head in forward is the loss."""
+        at_end = self.part == END and direction == "forward"
+        return Site("loss" if at_end else direction, self.part, self.index, stage, gradients)
 
 
-def positions(runs: Iterable[tuple[Sizes, int, bool]]) -> Iterator[Position]:
-    """Two places at either end of each run of equal units (size, count, is_input), in forward order."""
-    listed = tuple(runs)
+def positions(runs: Iterable[tuple[Sizes, Unit]]) -> Iterator[Position]:
+    """Two places at either end of each run of equal units, in forward order."""
+    listed = tuple((size, unit.count, unit) for size, unit in runs)
     later = NOTHING
     for size, count, _ in listed:
         later = later + size * count
     earlier = NOTHING
-    for at, (size, count, is_input) in enumerate(listed):
+    for at, (size, count, unit) in enumerate(listed):
         before = listed[at - 1][0] if at else None
         behind = listed[at + 1][0] if at + 1 < len(listed) else None
         for index in sorted({0, 1, count - 2, count - 1} & set(range(count))):
@@ -204,7 +216,9 @@ def positions(runs: Iterable[tuple[Sizes, int, bool]]) -> Iterator[Position]:
                 size if index < count - 1 else behind,
                 earlier + size * index,
                 later + size * -(index + 1),
-                is_input,
+                unit.is_input,
+                unit.part,
+                index,
             )
         earlier, later = earlier + size * count, later + size * -count
 
@@ -219,9 +233,8 @@ class Amount(NamedTuple):
 Moment = Mapping[str, int]  # name of an amount -> bytes
 
 
-def largest(moments: Iterable[Moment]) -> Moment:
-    """The moment with the largest sum; the first of equals."""
-    return max(moments, key=lambda m: sum(m.values()), default={})
+Placed = tuple[Site, Moment]  # and where in the step it is alive
+Moments = Mapping[str, Sequence[tuple[Site, tuple[Term, ...]]]]  # instant -> what may be its largest moment
 
 
 def plus(*moments: Moment) -> dict[str, int]:

@@ -129,10 +129,10 @@ def lay_out(plan: Plan) -> Laid:
 
     root, others = sharding.units(plan.model, plan.wrap)
     early, _ = sharding.root_ends(plan.model, plan.wrap)
-    runs = tuple((sized(u), u.count, u.is_input) for u in others)
+    runs = tuple((sized(u), u) for u in others)
     total = NOTHING
-    for size, count, _ in runs:
-        total = total + size * count
+    for size, unit in runs:
+        total = total + size * unit.count
     names = set(plan.model.tied.values())
     tied = sized(Unit("tied", tuple(p for p in root.parameters if p.name in names))).gradients
     stays = bool(plan.reshard) and not plan.reshard_tail and bool(others) and others[-1].name == "tail"

@@ -1,0 +1,243 @@
+"""What the network itself holds at a place of the step: saved tensors, the working set of the piece that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from estimators.activations.attention import Kernels
+from estimators.activations.builder import Precision
+from estimators.activations.checkpointing import Kept, checkpointed
+from estimators.activations.head import head, with_rows
+from estimators.activations.losses import Loss
+from estimators.activations.profile import Conditions, Profile, profile
+from estimators.activations.tape import Moment, evaluate
+from estimators.model.spec import ModelSpec, Part
+from estimators.result import Term
+from estimators.run import Run
+from estimators.sites import Site
+
+INT64 = 8
+
+
+class Question(NamedTuple):
+    """All of a run that its activations depend on, besides batch and sequence."""
+
+    model: ModelSpec
+    precision: Precision
+    kernels: Kernels
+    device: str
+    checkpointing: str
+    input_gradient: bool
+    loss: Loss
+
+
+@dataclass(frozen=True, eq=False)
+class BlockRun:
+    """A run of equal blocks: how its pieces are treated in turn; ``first`` differs where no gradient reaches it."""
+
+    part: Part
+    profile: Profile
+    kept: tuple[Kept, ...]
+
+
+class Level(NamedTuple):
+    """One way of treating a piece, in bytes for one batch and sequence."""
+
+    kept: int
+    host: int
+    forward: int
+    made: int  # largest moment of backward when gradients of weights are new memory
+    fresh: int  # the same when only the gradient being made is
+    held: int  # the same without gradients of weights
+
+
+class Stretch(NamedTuple):
+    """A run of blocks in bytes."""
+
+    count: int
+    levels: tuple[Level, ...]
+    boundary: int
+    output: int
+    shared: int
+    copies: int  # autocast's casts of one piece's weights
+
+    def kept(self, pieces: int, host: bool = False) -> int:
+        """Saved bytes of the first ``pieces``."""
+        rounds, rest = divmod(pieces, len(self.levels))
+        each = [x.host if host else x.kept for x in self.levels]
+        return rounds * sum(each) + sum(each[:rest])
+
+
+class Bytes(NamedTuple):
+    """The network at one batch and sequence."""
+
+    stretches: tuple[Stretch, ...]
+    end: Level
+    end_saved: int
+    end_gradient: int  # of the last block's output
+    held_outputs: int
+    inputs: int
+
+
+def question_of(run: Run) -> Question:
+    """What a run asks of the ledgers."""
+    settings, work = run.settings, run.workload
+    managed = run.strategy.engine in ("fsdp1", "fsdp2", "deepspeed")
+    fp32_outputs = bool(settings.knobs.get("fp32_outputs"))
+    casts = settings.compute_dtype if settings.autocast or (fp32_outputs and managed) else None
+    stored = settings.compute_dtype if managed else settings.param_dtype
+    if work.has_adapters and not managed:
+        stored = settings.frozen_dtype
+    precision = Precision(stored, casts, "", run.strategy.engine in ("fsdp1", "fsdp2"))
+    kernels = Kernels(work.attention, work.loss == "fused" and work.stack in ("swift", "llamafactory", "axolotl"), work.padding)
+    held = work.stack not in ("torch", "torchtitan", "deepspeed")
+    loss = Loss(work.loss, work.loss_kernel, fp32_outputs and work.loss != "fused", held and work.loss != "fused",
+                work.stack == "trl")  # fmt: skip
+    return Question(run.model, precision, kernels, settings.device, work.checkpointing, _input_gradient(run), loss)
+
+
+def _input_gradient(run: Run) -> bool:
+    """Whether a gradient flows into the first block: embeddings train, or transformers asks for it (adapters)."""
+    if run.workload.has_adapters and run.workload.checkpointing != "none":
+        return True
+    first = run.model.parts[0]
+    return not first.is_block and any(p.trainable for p in first.parameters)
+
+
+@lru_cache(maxsize=2048)
+def runs_of(question: Question) -> tuple[BlockRun, ...]:
+    """Every run of blocks with its profile. Raises ``NotModelled`` for a block that nobody described."""
+    made, flows = [], question.input_gradient
+    for part in question.model.blocks:
+        trains = any(p.trainable for p in part.parameters)
+        conditions = Conditions(question.precision, question.kernels, question.device, flows)
+        found = profile(part, question.model, conditions)
+        how = question.checkpointing if flows or trains else "none"
+        made.append(BlockRun(part, found, checkpointed(found, how)))
+        flows = flows or trains
+    return tuple(made)
+
+
+@lru_cache(maxsize=8192)
+def network_bytes(question: Question, batch: int, seq: int) -> Bytes:
+    """Everything in bytes for a micro-batch of ``batch`` sequences of ``seq`` tokens."""
+
+    def size(moments: tuple[Moment, ...], gradients: str) -> int:
+        extra = {"made": lambda m: m.weight_gradients, "fresh": lambda m: m.fresh_gradient, "held": lambda m: 0}[gradients]
+        return max((evaluate(m.live, batch, seq) + extra(m) for m in moments), default=0)
+
+    def level(kept: Kept) -> Level:
+        return Level(evaluate(kept.kept, batch, seq), evaluate(kept.host, batch, seq), size(kept.forward, "held"),
+                     size(kept.backward, "made"), size(kept.backward, "fresh"), size(kept.backward, "held"))  # fmt: skip
+
+    stretches = tuple(
+        Stretch(
+            r.part.count, tuple(level(k) for k in r.kept), evaluate(r.profile.boundary, batch, seq),
+            evaluate(r.profile.output, batch, seq), sum(evaluate(s.size, batch, seq) for s in r.profile.shared),
+            evaluate(r.profile.autocast_copies, batch, seq) * (r.kept[0].recomputes is False),
+        )
+        for r in runs_of(question)
+    )  # fmt: skip
+    loss = with_rows(question.model, question.loss, batch * seq)
+    end = head(question.model, Conditions(question.precision, question.kernels, question.device, True), loss)
+    last = level(Kept(end.saved_size, (0,) * 6, end.forward, end.backward, False))
+    held = evaluate(end.held, batch, seq)
+    return Bytes(stretches, last, end.saved_bytes(batch, seq), stretches[-1].output, held, 2 * batch * seq * INT64)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Network:
+    """The network of a run at its batch and sequence: bytes and terms at any place of the step."""
+
+    bytes: Bytes
+
+    @classmethod
+    def of(cls, run: Run) -> Network:
+        """Raises ``NotModelled`` where a block has no ledger."""
+        return _network(question_of(run), run.workload.micro_batch, run.workload.seq_len)
+
+    def terms(self, site: Site) -> tuple[Term, ...]:
+        """Activations, logits and inputs that are alive at ``site``."""
+        if site.direction == "outside":
+            return ()
+        return tuple(t for t in _terms(self.bytes, site) if t.bytes)
+
+    def size(self, site: Site) -> int:
+        return _size(self.bytes, site)
+
+
+@lru_cache(maxsize=8192)
+def _network(question: Question, batch: int, seq: int) -> Network:
+    return Network(network_bytes(question, batch, seq))
+
+
+@lru_cache(maxsize=65536)
+def _size(found: Bytes, site: Site) -> int:
+    return 0 if site.direction == "outside" else sum(t.bytes for t in _terms(found, site))
+
+
+def _terms(found: Bytes, site: Site) -> Iterator[Term]:
+    at_end = site.part >= len(found.stretches)
+    yield Term("inputs and labels", "activations", found.inputs, "2 x tokens x 8 B")
+    yield from _saved(found, site)
+    if site.direction != "forward" and not at_end and found.held_outputs:
+        yield Term("outputs held by the loop", "logits", found.held_outputs, "logits, until the loop drops the outputs")
+    if at_end:
+        yield from _at_end(found, site)
+    elif site.part >= 0:
+        yield from _at_block(found, site)
+
+
+def _saved(found: Bytes, site: Site) -> Iterator[Term]:
+    """Saved tensors of the pieces in front of the site; of the piece itself too before its backward begins."""
+    kept = shared = copies = 0
+    for number, stretch in enumerate(found.stretches):
+        if number < site.part:
+            pieces = stretch.count
+        elif number == site.part:
+            pieces = site.index + (site.direction == "backward" and site.stage in ("before", "during"))
+        else:
+            pieces = 0
+        kept += stretch.kept(pieces)
+        copies += stretch.copies * pieces
+        shared = max(shared, stretch.shared)
+    yield Term("saved activations", "activations", kept, "tensors that autograd or checkpointing keeps of earlier blocks")
+    yield Term("cached casts of weights", "activations", copies, "torch.autocast's 16-bit copies, held until forward ends")
+    yield Term("shared inputs of blocks", "activations", shared, "rotary cosines and sines, masks: once for all blocks")
+
+
+def _at_block(found: Bytes, site: Site) -> Iterator[Term]:
+    stretch = found.stretches[site.part]
+    level = stretch.levels[site.index % len(stretch.levels)]
+    if site.direction == "forward":
+        if site.stage == "during":
+            yield Term("block being computed", "activations", level.forward, "largest moment of its forward")
+        else:
+            yield Term("block input", "activations", stretch.boundary, "hidden states")
+    elif site.stage == "before":
+        yield Term("incoming gradient", "activations", stretch.output, "of the block's output")
+    elif site.stage == "during":
+        work = getattr(level, site.gradients)
+        yield Term("block in backward", "activations", max(stretch.output + work, 0),
+                   "recompute and gradients at their largest, beside what was kept")  # fmt: skip
+    else:
+        yield Term("outgoing gradient", "activations", stretch.boundary, "of the block's input")
+
+
+def _at_end(found: Bytes, site: Site) -> Iterator[Term]:
+    if site.direction == "backward" and site.stage != "before":
+        yield Term("outputs held by the loop", "logits", found.held_outputs, "logits, until the loop drops the outputs")
+        if site.stage == "after":
+            yield Term("outgoing gradient", "activations", found.end_gradient, "of the last block's output")
+            return
+        yield Term("head and loss, kept", "logits", found.end_saved, "log-probabilities, final norm")
+        yield Term("head and loss in backward", "logits", max(getattr(found.end, site.gradients), 0), "gradients of logits")
+        return
+    if site.stage == "during":
+        yield Term("head and loss", "logits", found.end.forward, "logits, their fp32 copy, log-probabilities")
+    else:
+        yield Term("head and loss, kept", "logits", found.end_saved, "log-probabilities, final norm")
+        yield Term("outputs held by the loop", "logits", found.held_outputs, "logits, until the loop drops the outputs")

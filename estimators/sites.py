@@ -1,0 +1,27 @@
+"""Places in one optimizer step, so that what an engine holds and what the network keeps there can be added up."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Site(NamedTuple):
+    """Where a moment stands.
+
+    ``direction``: ``forward``, ``loss`` (the head and the loss, forwards), ``backward``, or ``outside`` (no activations).
+    ``part`` counts the model's runs of blocks (``ModelSpec.blocks``); ``index`` the pieces inside. ``START`` and ``END``
+    as ``part`` are the embeddings and the final norm, head and loss. ``stage``: ``before`` the piece computes,
+    ``during`` its work, ``after`` it.
+    ``gradients``: how gradients of the piece's weights count while it works: ``made`` all made so far are new memory,
+    ``fresh`` only the one being made, ``held`` none (the engine's own amounts hold them).
+    """
+
+    direction: str
+    part: int
+    index: int
+    stage: str
+    gradients: str = "held"
+
+
+START, END = -1, 1 << 20  # as part: what comes before the first block, and after the last
+OUTSIDE = Site("outside", -1, 0, "before")
