@@ -46,7 +46,8 @@ def _cells() -> list[Cell]:
         add(f"{engine}-accumulate", f"{engine}-full-shard", twice)
         add(f"{engine}-accumulate-sync", f"{engine}-full-shard:sync_each_batch", twice)
         add(f"{engine}-accumulate-bf16", f"{engine}-full-shard", {**bf16, "grad_accum": 2})
-        add(f"{engine}-prefetch", f"{engine}-full-shard:forward_prefetch=1", mixed)
+        ahead = 2 if engine == "fsdp" else 1  # units; FSDP1 knows only whether
+        add(f"{engine}-prefetch", f"{engine}-full-shard:forward_prefetch={ahead}", mixed)
         add(f"{engine}-no-backward-prefetch", f"{engine}-full-shard:backward_prefetch=none", mixed)
         add(f"{engine}-whole", f"{engine}-full-shard:wrap=none", mixed)
         add(f"{engine}-wrap-embedding", f"{engine}-full-shard", mixed, wrap="blocks+embedding")
