@@ -24,7 +24,7 @@ def moments(run: Run) -> Moments:
     sizes = Sizes.of(run)
     if run.strategy.stage == 1 and not run.strategy.optimizer and sizes.compute == "bf16" and sizes.accumulates_fp32:
         return _bf16_optimizer(run, sizes)
-    share = partition(run.model, run.ranks)
+    share = partition(run.model, run.ranks, _dealt_to(run))
     fixed = (*_parameters(run, sizes, share), *_master(run, sizes, share))
     more = accumulated12(run, sizes, share) if run.strategy.optimizer else ()
     held = plus(fixed, *_states(run, sizes, share), *more)
@@ -83,8 +83,13 @@ def _rules(run: Run, sizes: Sizes) -> Rules:
         keeps_others=stage1,
         pieces=not offload and not compact,
         compact=compact,
+        dealt_to=_dealt_to(run),
         offload=offload,
     )
+
+
+def _dealt_to(run: Run) -> int:
+    return run.ranks if run.settings.knobs["round_robin_gradients"] else 1
 
 
 def _bucket(run: Run, rules: Rules) -> Term:
@@ -159,9 +164,9 @@ def _accumulated(run: Run, sizes: Sizes, share: Partition, rules: Rules) -> tupl
 
 
 @lru_cache(maxsize=1024)
-def _step_rank(model: ModelSpec, ranks: int, element: int, master: int) -> tuple[int, int, int, int]:
+def _step_rank(model: ModelSpec, ranks: int, dealt_to: int, element: int, master: int) -> tuple[int, int, int, int]:
     """Of the worst rank: gradient pieces, largest own slice, flattened copy (elements), whether the norm is larger."""
-    layout, share = trainable(model), partition(model, ranks)
+    layout, share = trainable(model, dealt_to), partition(model, ranks, dealt_to)
     best, found = -1, (0, 0, 0, 0)
     for rank in range(ranks):
         first, last = owned(layout, share.share, rank)
@@ -189,9 +194,9 @@ def _step(run: Run, sizes: Sizes, share: Partition) -> list[tuple[Term, ...]]:
                 f"{share.share:,} elements of the share x {sizes.master} B, for the optimizer")  # fmt: skip
     if sizes.accumulates_fp32:
         flat = _flat_gradients(sizes, share)
-        largest = _step_rank(run.model, run.ranks, sizes.element, sizes.master)[1]
+        largest = _step_rank(run.model, run.ranks, _dealt_to(run), sizes.element, sizes.master)[1]
         return [(flat, _norm_copy(largest))]
-    held, largest, flattened, _ = _step_rank(run.model, run.ranks, sizes.element, sizes.master)
+    held, largest, flattened, _ = _step_rank(run.model, run.ranks, _dealt_to(run), sizes.element, sizes.master)
     pieces = Term("gradients", "gradients", held * sizes.element,
                   f"{held:,} elements x {sizes.element} B: whole parameters that the share touches")  # fmt: skip
     cat = Term("flattened gradients", "temporaries", flattened * sizes.element,

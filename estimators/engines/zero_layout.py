@@ -30,11 +30,12 @@ _RUNS_AT = {
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Trainable parameters: sizes in the order of ``module.parameters()``, and their indices in order of execution."""
+    """Trainable parameters: sizes in the order of the flat group, and their indices in other orders."""
 
     sizes: tuple[int, ...]
     ends: tuple[int, ...]  # running sums of sizes
     executed: tuple[int, ...]
+    order: tuple[int, ...] = ()  # in the order of ``module.parameters()``
     tied: int = -1  # of the embedding that a head shares: half of its gradient waits in autograd through backward
 
     @property
@@ -59,8 +60,13 @@ def execution_order(part: Part) -> list[int]:
 
 
 @lru_cache(maxsize=256)
-def trainable(model: ModelSpec) -> Layout:
-    """The flat group that the optimizer is given: all parameters that train, one group."""
+def trainable(model: ModelSpec, dealt_to: int = 1) -> Layout:
+    """The flat group that the optimizer is given: all parameters that train, one group.
+
+    ``dealt_to``: round_robin_gradients deals them to so many ranks in turn (``_round_robin_reorder``).
+    """
+    if dealt_to > 1:
+        return _dealt(trainable(model), dealt_to)
     sizes: list[int] = []
     executed: list[int] = []
     tied, shared = -1, set(model.tied.values())
@@ -72,7 +78,20 @@ def trainable(model: ModelSpec) -> Layout:
         for _ in range(part.count):
             executed.extend(len(sizes) + i for i in order)
             sizes.extend(here)
-    return Layout(tuple(sizes), tuple(accumulate(sizes)), tuple(executed), tied)
+    return Layout(tuple(sizes), tuple(accumulate(sizes)), tuple(executed), tuple(range(len(sizes))), tied)
+
+
+def _dealt(layout: Layout, ranks: int) -> Layout:
+    before = [i for rank in range(ranks) for i in range(rank, len(layout.sizes), ranks)]
+    sizes = [layout.sizes[i] for i in before]
+    now = {old: new for new, old in enumerate(before)}
+    return Layout(
+        tuple(sizes),
+        tuple(accumulate(sizes)),
+        tuple(now[i] for i in layout.executed),
+        tuple(now[i] for i in layout.order),
+        now.get(layout.tied, -1),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +106,9 @@ class Partition:
 
 
 @lru_cache(maxsize=1024)
-def partition(model: ModelSpec, ranks: int) -> Partition:
+def partition(model: ModelSpec, ranks: int, dealt_to: int = 1) -> Partition:
     """ZeRO-1/2 (stage_1_and_2.py, ``get_data_parallel_partitions``, ``get_partition_info``)."""
-    layout = trainable(model)
+    layout = trainable(model, dealt_to)
     aligned = round_up(layout.numel, ALIGNMENT * ranks)
     share = aligned // ranks
     pieces, padding, touched = [], [], []

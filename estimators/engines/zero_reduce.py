@@ -35,6 +35,7 @@ class Rules:
     keeps_others: bool = False
     pieces: bool = True
     compact: bool = False  # own gradients are added into a flat fp32 buffer
+    dealt_to: int = 1  # ranks that parameters are dealt to in turn
     offload: bool = False  # own gradients are copied to the host
 
 
@@ -50,12 +51,10 @@ class Collected:
 @lru_cache(maxsize=4096)
 def collect(model: ModelSpec, ranks: int, rules: Rules) -> Collected:
     """The worst of the ranks that can be worst: the one with most pieces, and the one whose share is reduced first."""
-    share = partition(model, ranks)
+    share = partition(model, ranks, rules.dealt_to)
     most = max(range(ranks), key=lambda r: share.pieces[r] + share.padding[r])
-    found = [
-        _Replay(trainable(model), share.share, rank, rules).run()
-        for rank in {most, 0 if rules.at_the_end else ranks - 1}
-    ]
+    first = max(range(ranks), key=lambda r: share.pieces[r] - r * share.share) if rules.at_the_end else ranks - 1
+    found = [_Replay(trainable(model, rules.dealt_to), share.share, rank, rules).run() for rank in {most, first}]
     busiest = max(found, key=lambda c: c.reduce * rules.element + c.copies)
     return Collected(max(c.backward for c in found), busiest.reduce, busiest.copies)
 
@@ -78,7 +77,7 @@ class _Replay:
     def run(self) -> Collected:
         sizes, rules = self.layout.sizes, self.rules
         self.first, self.last = owned(self.layout, self.share, self.rank)
-        order = range(len(sizes)) if rules.at_the_end else reversed(self.layout.executed)
+        order = self.layout.order if rules.at_the_end else reversed(self.layout.executed)
         half = -1 if rules.at_the_end else self.layout.tied
         waiting = sizes[self.layout.tied] if self.layout.tied >= 0 else 0
         if rules.loaded:

@@ -13,7 +13,8 @@ from itertools import pairwise
 import pytest
 
 from estimators.cluster import Cluster, Gpu
-from estimators.engines.zero import hold, moments
+from estimators.engines import hold
+from estimators.engines.zero import moments
 from estimators.model import resolve_model
 from estimators.result import Term
 from estimators.run import Run

@@ -18,7 +18,7 @@ SCALAR = 16  # elements: norms, counters and flags are not anybody's memory
 
 def _cells() -> list[Cell]:
     mixed: Mapping[str, Any] = {"precision": "bf16-mixed", "checkpointing": "none", "stack": "deepspeed"}
-    plain = {**mixed, "stack": "torch", "optimizer": "adamw-fused"}  # not DeepSpeed's FusedAdam: another wrapper
+    plain = {**mixed, "stack": "accelerate", "optimizer": "adamw-fused"}  # not DeepSpeed's FusedAdam: another wrapper
     twice, fp32, lora = {**mixed, "grad_accum": 2}, {**mixed, "precision": "fp32"}, {**mixed, **LORA}
     small, tiny = "reduce_bucket_size=50000", "reduce_bucket_size=1000"
     cells: list[Cell] = []

@@ -47,6 +47,7 @@ def prepare() -> None:
 
     warnings.filterwarnings("ignore", category=FutureWarning)
     import deepspeed
+    import deepspeed.comm
     import deepspeed.ops
     import deepspeed.runtime.zero.muon.muon_optimizer
     import peft  # noqa: F401
@@ -56,6 +57,27 @@ def prepare() -> None:
 
     logger.setLevel(logging.ERROR)
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    for name in ("all_reduce", "reduce_scatter_fn"):
+        function = getattr(deepspeed.comm, name)
+        if not hasattr(function, "waits"):
+            setattr(deepspeed.comm, name, _waiting(function))
+
+
+def _waiting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """gloo's thread drops its reference a moment after the call returns: wait for it, or a census sees both."""
+    import time
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        held = [(t, t._use_count()) for t in tensors([*args, *kwargs.values()])]
+        result = function(*args, **kwargs)
+        for _ in range(0 if kwargs.get("async_op") else 1000):
+            if all(t._use_count() <= count for t, count in held):
+                break
+            time.sleep(0.0005)
+        return result
+
+    call.waits = True  # type: ignore[attr-defined]
+    return call
 
 
 def config_of(run: Run, nvme: str = "") -> dict[str, Any]:
