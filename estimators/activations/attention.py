@@ -20,12 +20,14 @@ class Kernels:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What a family does to attention scores beside scaling them. ``upcast``: softmax in fp32, then a cast back."""
+    """What a family does to attention scores beside scaling them. ``upcast``: softmax in fp32, then a cast back.
+    ``in_fp32``: queries and keys are cast to fp32 before their product."""
 
     scaled: bool = True
     softcap: bool = False
     upcast: bool = True
     dropout: float = 0.0
+    in_fp32: bool = False
 
 
 class Attention(Products):
@@ -63,6 +65,8 @@ class Attention(Products):
 
     def scores(self, q: Tensor, keys: Tensor, scores: Scores) -> Tensor:
         """q k^T, scaled and capped."""
+        if scores.in_fp32:
+            q, keys = self.cast(q, "fp32"), self.cast(keys, "fp32")
         made = self.matmul(q, keys, (*q.shape[:-1], keys.shape[2]), "scores")
         if scores.scaled:
             made = self.scale(made, "scaled scores")

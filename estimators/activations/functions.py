@@ -30,6 +30,21 @@ class Functions(Attention):
         x, _variance = self.rms_rows(x, name)
         return self.cast(self.multiply(self.need(f"{name}.weight"), x, f"{name} normalised"), dtype)
 
+    def rms_norm_in_fp32(self, x: Tensor, name: str) -> Tensor:
+        """HeliumRMSNorm: the weight is cast up and multiplies in fp32."""
+        dtype = x.dtype
+        x, _variance = self.rms_rows(x, name)
+        weight = self.upcast(self.need(f"{name}.weight"))
+        return self.cast(self.multiply(weight, x, f"{name} normalised"), dtype)
+
+    def upcast(self, weight: Weight) -> Operand:
+        """A weight cast to fp32 for a norm."""
+        if weight.dtype == "fp32":
+            return weight
+        tape, shape, before = self.tape, weight.shape, weight.dtype
+        made = tape.new(f"{weight.name}, upcast", shape, "fp32")
+        return tape.record(made, "to", [weight], [], lambda g: [tape.new("gradient, cast", shape, before)])
+
     def gemma_norm(self, x: Tensor, name: str) -> Tensor:
         """GemmaRMSNorm: (1 + weight) multiplies in fp32."""
         weight, tape = self.need(f"{name}.weight"), self.tape
@@ -70,16 +85,12 @@ class Functions(Attention):
 
     def cohere_norm(self, x: Tensor, name: str) -> Tensor:
         """CohereLayerNorm: mean and variance by hand, in fp32."""
-        dtype, weight, tape = x.dtype, self.need(f"{name}.weight"), self.tape
+        dtype, weight = x.dtype, self.need(f"{name}.weight")
         x = self.cast(x, "fp32")
         mean = self.mean(x, f"{name} mean")
         variance = self.mean(self.power(self.add(x, mean), f"{name} centred"), f"{name} variance")
         x = self.multiply(self.add(x, mean), self.rsqrt(self.shift(variance), name), f"{name} normalised")
-        shape, before = weight.shape, weight.dtype
-        factor: Operand = weight
-        if before != "fp32":
-            upcast = tape.new(f"{name} weight, upcast", shape, "fp32")
-            factor = tape.record(upcast, "to", [weight], [], lambda g: [tape.new("gradient, cast", shape, before)])
+        factor = self.upcast(weight)
         return self.cast(self.multiply(factor, x, f"{name} normalised"), dtype)
 
     # -- activation functions ---------------------------------------------------------------------------------------

@@ -175,6 +175,13 @@ class Operations:
         return record(result, name, [x], [(f"{name} {keep}", kept)],
                       lambda g: [self.chain(f"gradient of {name}", makes, shape, dtype, g)])  # fmt: skip
 
+    def where(self, condition: Tensor | None, x: Tensor, name: str = "where") -> Tensor:
+        """``torch.where(condition, x, number)`` or masked_fill: keeps the condition; its gradient is made with zeros."""
+        tape, shape, dtype = self.tape, x.shape, x.dtype
+        result = tape.new(name, shape, dtype, x)
+        return tape.record(result, name, [x], [(f"{name} condition", condition)],
+                           lambda g: [tape.new(f"gradient of {name}", shape, dtype, g)])  # fmt: skip
+
     def scale(self, x: Tensor, name: str = "scaled") -> Tensor:
         """Product with a number, or negation."""
         return self.pointwise(name, x, "nothing")

@@ -1,0 +1,95 @@
+"""Pre-norm decoders that differ from Llama in one piece: arcee, jais2, helium, ernie4_5, hunyuan, seed_oss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from estimators.activations.blocks.pieces import Norm, attended, attention, gated_mlp, up_down_mlp
+from estimators.activations.builder import Builder
+from estimators.activations.tape import Tensor
+
+Branch = Callable[[Builder, Tensor], Tensor]
+
+
+def pre_norm(b: Builder, hidden: Tensor, norm: Norm, attend: Branch, mlp: Branch) -> Tensor:
+    """The frame of LlamaDecoderLayer."""
+    residual = hidden
+    hidden = norm(hidden, "input_layernorm")
+    hidden = attend(b, hidden)
+    hidden = b.add(residual, hidden)
+
+    residual = hidden
+    hidden = norm(hidden, "post_attention_layernorm")
+    hidden = mlp(b, hidden)
+    return b.add(residual, hidden)
+
+
+def arcee(b: Builder, hidden: Tensor) -> Tensor:
+    """ArceeDecoderLayer: an MLP without a gate."""
+    return pre_norm(b, hidden, b.rms_norm, attention, up_down_mlp)
+
+
+def jais2(b: Builder, hidden: Tensor) -> Tensor:
+    """Jais2DecoderLayer: LayerNorm and an MLP without a gate."""
+    return pre_norm(b, hidden, b.norm, attention, up_down_mlp)
+
+
+def helium(b: Builder, hidden: Tensor) -> Tensor:
+    """HeliumDecoderLayer: weights of norms multiply in fp32; each layer repeats its own cosines."""
+    return pre_norm(b, hidden, b.rms_norm_in_fp32, lambda b, x: attention(b, x, rotate=repeated), gated_mlp)
+
+
+def ernie4_5(b: Builder, hidden: Tensor) -> Tensor:
+    """Ernie4_5DecoderLayer: heads turned in fp32 with cosines of the layer's own."""
+    return pre_norm(b, hidden, b.rms_norm, lambda b, x: attention(b, x, rotate=_in_fp32), gated_mlp)
+
+
+def hunyuan(b: Builder, hidden: Tensor) -> Tensor:
+    """HunYuanDenseV1DecoderLayer: heads are normalised after they were turned."""
+    return pre_norm(b, hidden, b.rms_norm, _normed_last, gated_mlp)
+
+
+def seed_oss(b: Builder, hidden: Tensor) -> Tensor:
+    """SeedOssDecoderLayer: dropout of both branches."""
+    drop = b.fraction("residual_dropout", default=0.1)
+    return pre_norm(
+        b, hidden, b.rms_norm, lambda b, x: b.dropout(attention(b, x), drop), lambda b, x: b.dropout(gated_mlp(b, x), drop)
+    )
+
+
+def ministral3(b: Builder, hidden: Tensor) -> Tensor:
+    """Ministral3DecoderLayer: queries are scaled by their position."""
+    return pre_norm(b, hidden, b.rms_norm, lambda b, x: attention(b, x, rotate=_scaled_queries), gated_mlp)
+
+
+def _scaled_queries(b: Builder, q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
+    q, k = b.rotary(q, k, *b.tables(b.head_size))
+    return b.multiply(q, b.tape.new("scale of each position", (1, 1, "S", 1), q.dtype)), k
+
+
+def repeated(b: Builder, q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
+    """modeling_helium.py: ``cos[..., :half].repeat_interleave(2)``."""
+    cos, sin = (b.tape.new(f"repeated {n}", (1, 1, "S", b.head_size), b.stream) for n in ("cos", "sin"))
+    return b.rotary(q, k, cos, sin)
+
+
+def _in_fp32(b: Builder, q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
+    """modeling_ernie4_5.py: cosines of the input's dtype, heads cast before each product."""
+    dtype = q.dtype
+    cos, sin = (b.tape.new(f"repeated {n}", (1, 1, "S", b.head_size), "fp32") for n in ("cos", "sin"))
+
+    def turned(x: Tensor) -> Tensor:
+        return b.add(b.multiply(b.cast(x, "fp32"), cos), b.multiply(b.cast(b.rotate_half(x), "fp32"), sin))
+
+    q_embed = turned(q)
+    k_embed = turned(k)
+    return b.cast(q_embed, dtype), b.cast(k_embed, dtype)
+
+
+def _normed_last(b: Builder, hidden: Tensor) -> Tensor:
+    size = b.head_size
+    q, k, v = (b.heads(hidden, f"self_attn.{n}_proj", size) for n in "qkv")
+    q, k = b.rotary(q, k, *b.tables(size))
+    q = b.rms_norm(q, "self_attn.query_layernorm")
+    k = b.rms_norm(k, "self_attn.key_layernorm")
+    return attended(b, q, k, v, "self_attn.o_proj")
