@@ -16,6 +16,8 @@ sys.path[:0] = [str(HERE.parent), str(HERE)]
 
 from claims import first, second  # noqa: E402
 
+from selector.tree import draw  # noqa: E402
+
 PAGE = HERE / "documents.md"
 CLAIMS = (*first.CLAIMS, *second.CLAIMS)
 HEAD = """# The two documents, claim by claim
@@ -43,7 +45,18 @@ def page() -> str:
         sections.append(
             f"## {number}. {claim.title}: {verdict}\n\n{claim.place}: “{claim.quote}”\n\n{text}\n\n{shown}\n"
         )
-    return HEAD + "\n".join(rows) + "\n\n" + "\n".join(sections)
+    return HEAD + "\n".join(rows) + "\n\n" + trees() + "\n".join(sections)
+
+
+def trees() -> str:
+    """The tree as the first document draws it, and with what has aged."""
+    written, today = draw.mermaid("documents"), draw.mermaid("current")
+    return (
+        "## The tree\n\nAs the first document draws it (`dist-advisor tree --policy documents`):\n\n"
+        f"```mermaid\n{written}```\n\n"
+        "As `recommend` reads it (`dist-advisor tree`, whose text names the source of each dashed line):\n\n"
+        f"```mermaid\n{today}```\n\n"
+    )
 
 
 def main() -> int:

@@ -14,6 +14,7 @@ from estimators.errors import AdvisorError
 from estimators.memory import Estimate, default_strategies
 from estimators.memory import estimate as estimate_one
 from estimators.strategy import Strategy, parse_strategy
+from estimators.time.constants import NEAR_FULL
 from estimators.units import gib
 from selector.cost import Cost, cost_of, offload_rank
 from selector.question import Question
@@ -159,7 +160,8 @@ def best_settings(question: Question, strategy: Strategy, method: str, rank: int
     """The settings of a strategy that fit at the least cost; the fewest concessions first.
 
     Tried in order: the defaults; the fused loss; 8-bit AdamW on top. Inside each: with and without recomputing, and the
-    largest micro-batch. The first group with something that fits ends the search; a tight one is kept meanwhile.
+    largest micro-batch, what leaves room on the card before what fills it. The first group with something that fits
+    ends the search; a tight one is kept meanwhile.
     """
     fixed = {**question.fields, "method": method}
     groups = list(concessions(fixed))
@@ -178,7 +180,10 @@ def best_settings(question: Question, strategy: Strategy, method: str, rank: int
         found = [c for c in variants(question, strategy, fixed, group, rank) if c.verdict != "no"]
         sure = [c for c in found if c.verdict == "fits"]
         if sure:
-            return min(sure, key=lambda c: c.cost)
+            roomy = [c for c in sure if comfortable(c.estimate)]
+            return (
+                min(roomy, key=lambda c: c.cost) if roomy else min(sure, key=lambda c: c.estimate.gpu.process.expected)
+            )
         if found and tight is None:
             tight = min(found, key=lambda c: c.cost)
     return tight or Candidate(frugal, method, rank, last, cost_of(frugal))
@@ -233,7 +238,7 @@ def variants(
 def largest(
     question: Question, strategy: Strategy, fixed: Mapping[str, Any], chosen: Mapping[str, Any], rank: int
 ) -> Candidate:
-    """The largest micro-batch that fits for sure, found by bisection: need never falls as it grows."""
+    """The largest micro-batch that leaves room on the card, found by bisection: need never falls as it grows."""
     batches = question.batches
 
     def at(index: int) -> Candidate:
@@ -243,14 +248,23 @@ def largest(
 
     best = at(0)
     low, high = 0, len(batches) - 1
-    while low < high and best.verdict == "fits":
+    while low < high and comfortable(best.estimate):
         middle = (low + high + 1) // 2
         tried = at(middle)
-        if tried.verdict == "fits":
+        if comfortable(tried.estimate):
             low, best = middle, tried
         else:
             high = middle - 1
     return best
+
+
+def comfortable(estimate: Estimate) -> bool:
+    """It fits and leaves a tenth of the card: above that the allocator may retry, which costs up to a third.
+
+    Source: ``estimators.time.constants.NEAR_FULL``.
+    """
+    gpu = estimate.gpu
+    return estimate.verdict == "fits" and gpu.process.expected <= NEAR_FULL.value * gpu.capacity
 
 
 def batch_settings(question: Question, micro: int, steps: int) -> dict[str, int]:
