@@ -19,6 +19,7 @@ COMMANDS = {
     "gpus": ("selector.cli.gpus", "the catalogue of GPUs, with sources"),
     "strategies": ("selector.cli.strategies", "the strategies and their options"),
     "sweep": ("selector.cli.sweep", "many models x clusters x workloads from YAML or CSV to one table"),
+    "check": ("selector.cli.check", "findings on DeepSpeed, accelerate and Trainer files, with positions and fixes"),
     "tree": ("selector.cli.tree", "the decision tree of the two documents, as text, Mermaid, DOT or JSON"),
     "completion": ("selector.cli.completion", "completion script for bash, zsh or tcsh"),
 }

@@ -1,0 +1,101 @@
+"""Files -> setups: each is recognised by its content, and those of one run are put side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from estimators.errors import short
+from estimators.readers import recognise
+from estimators.readers.safe import Document, load
+from selector.checks.block import Block
+from selector.checks.finding import Hit
+from selector.checks.script import Script, read_script
+from selector.checks.setup import SHIPPED
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The files of one run, and what was found while they were read. ``missing`` are keys that name no file."""
+
+    ds: Block = field(default_factory=Block)
+    accel: Block = field(default_factory=Block)
+    args: Block = field(default_factory=Block)
+    script: Script = field(default_factory=Script)
+    missing: tuple[str, ...] = ()
+    hits: tuple[Hit, ...] = ()
+
+
+def groups(paths: Iterable[str | Path]) -> Iterator[Group]:
+    """One group where every file is of another kind; else each file for itself, with the file that it names.
+
+    Raises ``InputError`` for a file that cannot be read or recognised.
+    """
+    loaded = [_load(Path(path)) for path in dict.fromkeys(str(path) for path in paths)]
+    kinds = [kind for kind, _, _ in loaded]
+    if len(set(kinds)) == len(kinds):
+        yield _group({kind: (block, script) for kind, block, script in loaded})
+        return
+    alone = [_group({kind: (block, script)}) for kind, block, script in loaded]
+    named = {group.ds.document.path.resolve() for group in alone if group.accel or group.args if group.ds}
+    for (kind, block, _), group in zip(loaded, alone, strict=True):
+        if kind != "deepspeed" or block.document.path.resolve() not in named:
+            yield group
+
+
+def _load(path: Path) -> tuple[str, Block, Script]:
+    if path.suffix.lower() == ".py":
+        return "script", Block(), read_script(path)
+    document = load(path)
+    return recognise(document), Block(document, document.data), Script()
+
+
+def _group(found: Mapping[str, tuple[Block, Script]]) -> Group:
+    script = found["script"][1] if "script" in found else Script()
+    accel = found["accelerate"][0] if "accelerate" in found else Block()
+    args = found["training_arguments"][0] if "training_arguments" in found else Block()
+    if not args and script:
+        args = script.arguments()
+    missing: list[str] = []
+    hits: list[Hit] = []
+    ds = found["deepspeed"][0] if "deepspeed" in found else Block()
+    for block, key in ((accel.sub("deepspeed_config"), "deepspeed_config_file"), (args, "deepspeed")):
+        value = block.get(key)
+        if isinstance(value, Mapping):
+            ds = ds or block.sub(key)
+        elif isinstance(value, str) and value and not ds and value not in SHIPPED:
+            ds = _named(block, key, value, missing, hits)
+    ds = ds or (script.deepspeed() if script else Block())
+    return Group(ds, accel, args, script, tuple(missing), tuple(hits))
+
+
+def _named(block: Block, key: str, name: str, missing: list[str], hits: list[Hit]) -> Block:
+    """The JSON that a key names: beside the file, or in the working folder."""
+    for path in (block.document.path.parent / name, Path(name)):
+        if _is_file(path):
+            document = load(path)
+            return Block(document, document.data)
+    missing.append(block.path + key)
+    hits.append(block.hit(key, f"no file {short(name, 120)} beside {block.document.name} or in the working folder"))
+    return Block()
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def without(document: Document, paths: Iterable[str]) -> Document:
+    """The document as if the keys at dotted ``paths`` were not there."""
+    data = dict(document.data)
+    for path in paths:
+        *parents, last = path.split(".")
+        inner = data
+        for parent in parents:
+            inner[parent] = dict(inner[parent])
+            inner = inner[parent]
+        inner.pop(last, None)
+    return Document(document.path, data, document.lines)
