@@ -50,11 +50,11 @@ class Collected:
 
 @lru_cache(maxsize=4096)
 def collect(model: ModelSpec, ranks: int, rules: Rules) -> Collected:
-    """The worst of the ranks that can be worst: the one with most pieces, and the one whose share is reduced first."""
-    share = partition(model, ranks, rules.dealt_to)
+    """The worst of the ranks that can be worst: the one that touches most, and those whose share is reduced early."""
+    layout, share = trainable(model, rules.dealt_to), partition(model, ranks, rules.dealt_to)
+    early = {0, min(1, ranks - 1), layout.ends[0] // share.share} if rules.at_the_end else {ranks - 1}
     most = max(range(ranks), key=lambda r: share.pieces[r] + share.padding[r])
-    first = max(range(ranks), key=lambda r: share.pieces[r] - r * share.share) if rules.at_the_end else ranks - 1
-    found = [_Replay(trainable(model, rules.dealt_to), share.share, rank, rules).run() for rank in {most, first}]
+    found = [_Replay(layout, share.share, rank, rules).run() for rank in {most, *early}]
     busiest = max(found, key=lambda c: c.reduce * rules.element + c.copies)
     return Collected(max(c.backward for c in found), busiest.reduce, busiest.copies)
 
