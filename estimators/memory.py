@@ -27,6 +27,8 @@ from estimators.workload import Workload, workload
 if TYPE_CHECKING:
     import os
 
+    from estimators.time import StepTime, Unknown
+
 VERDICTS = ("fits", "tight", "unknown", "no")
 
 
@@ -65,9 +67,9 @@ class Estimate:
     @cached_property
     def instants(self) -> tuple[Instant, ...]:
         """Every instant at its largest moment: what the engine holds there, and what the network holds there."""
-        on_host, steps = host_terms(self.run), step_temporaries(self.run)
+        on_host = host_terms(self.run)
         found = {name: self._largest(candidates) for name, candidates in moments_of(self.run).items() if candidates}
-        extra = {"step": steps}
+        extra = {"step": step_temporaries(self.run, found["step"])}
         always = (*cublas_workspace(self.run), *on_host.get("always", ()))
         return tuple(
             Instant(name, merged((*found[name], *extra.get(name, ()), *on_host.get(name, ()), *(always if name != "load" else ()))))
@@ -169,6 +171,13 @@ class Estimate:
     @cached_property
     def _save_bytes(self) -> int:
         return max((i.gpu_bytes for i in self.instants if i.name == "save"), default=0)
+
+    @cached_property
+    def time(self) -> StepTime | Unknown:
+        """Seconds of an optimizer step, tokens a second, what binds; ``Unknown`` names the figure that is missing."""
+        from estimators.time import step_time
+
+        return step_time(self.run, filled=self.gpu.allocated.expected / self.gpu.capacity)
 
     @cached_property
     def notes(self) -> tuple[str, ...]:

@@ -87,12 +87,18 @@ def entry(estimate: Estimate) -> dict[str, Any]:
         ],
         "host": {"bytes_per_node": interval(estimate.host), "capacity_bytes": run.cluster.host_bytes},
         "nvme": {"bytes_per_node": estimate.nvme_bytes, "capacity_bytes": run.cluster.nvme_bytes},
-        "time": None,
+        "time": time_of(estimate),
         "settings": {
             f.name: plain(getattr(settings, f.name)) for f in fields(settings) if f.name not in ("versions", "notes")
         },
         "notes": list(estimate.notes),
     }
+
+
+def time_of(estimate: Estimate) -> dict[str, Any] | None:
+    """Step time and speed; null where a figure of the card is missing."""
+    found = estimate.time
+    return found.document() if hasattr(found, "document") else None
 
 
 def plain(value: Any) -> Any:

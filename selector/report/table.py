@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from estimators.memory import Estimate
 from estimators.units import gib
-from selector.report.text import CATEGORY_WORDS, VERDICT_STYLE, bar
+from selector.report.text import CATEGORY_WORDS, VERDICT_STYLE, bar, speed
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 WIDE = 140  # columns from which the peak's categories stand beside the total
-SHARES = ("params", "gradients", "master", "optimizer", "buffers", "temporaries")
+CAPTION = "GPU GiB: tensors of one GPU at its peak. host: GiB of a node's RAM. tok/s: expected, of one GPU."
+SHARES = ("params", "gradients", "master", "optimizer", "activations", "logits", "buffers", "temporaries")
 
 
 def draw_estimates(console: Console, title: str, estimates: Sequence[Estimate]) -> None:
@@ -30,6 +31,7 @@ def draw_estimates(console: Console, title: str, estimates: Sequence[Estimate]) 
     table.add_column("of the card", no_wrap=True)
     table.add_column("host", justify="right", no_wrap=True)
     table.add_column("peak", no_wrap=True)
+    table.add_column("tok/s", justify="right", no_wrap=True)
     for category in SHARES if wide else ():
         table.add_column(CATEGORY_WORDS[category], justify="right", no_wrap=True)
     if wide:
@@ -42,15 +44,17 @@ def draw_estimates(console: Console, title: str, estimates: Sequence[Estimate]) 
             estimate.strategy,
             Text(estimate.verdict, style),
             gib(estimate.gpu.expected),
-            Text(bar(share, 24 if wide else 10), style),
+            Text(bar(share, 24 if wide else 8), style),
             gib(estimate.host.expected, 0),
             estimate.peak.name,
+            f"{speed(estimate):,.0f}" if speed(estimate) else "",
         ]
         if wide:
             cells += [gib(found[c]) if c in found else "" for c in SHARES]
             cells.append(gib(estimate.nvme_bytes, 0) if estimate.nvme_bytes else "")
         table.add_row(*cells)
     console.print(table)
+    console.print(CAPTION, style="dim")
 
 
 def rows_of(estimates: Sequence[Estimate]) -> list[dict[str, object]]:
@@ -66,6 +70,7 @@ def rows_of(estimates: Sequence[Estimate]) -> list[dict[str, object]]:
             "host_bytes_per_node": round(e.host.expected),
             "nvme_bytes_per_node": e.nvme_bytes,
             "peak_instant": e.peak.name,
+            "tokens_per_s_per_gpu": round(speed(e)) or None,
             **{f"{c}_bytes": e.peak.by_category().get(c, 0) for c in CATEGORY_WORDS},
         }
         for e in estimates

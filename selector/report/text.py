@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from estimators.memory import Estimate
 from estimators.model.spec import ModelSpec
+from estimators.time import StepTime
 from estimators.units import gib
 
 VERDICT_ORDER = {"fits": 0, "tight": 1, "unknown": 2, "no": 3}
@@ -19,8 +20,14 @@ METHOD_WORDS = {
 
 
 def by_verdict(estimates: list[Estimate]) -> list[Estimate]:
-    """What fits first, inside a verdict what needs least of the GPU first."""
-    return sorted(estimates, key=lambda e: (VERDICT_ORDER[e.verdict], e.gpu.expected))
+    """What fits first; inside a verdict the fastest first, and what cannot run by how much it misses."""
+    return sorted(estimates, key=lambda e: (VERDICT_ORDER[e.verdict], -speed(e), e.gpu.expected))
+
+
+def speed(estimate: Estimate) -> float:
+    """Expected tokens a second of one GPU; 0 where it does not fit, or no time can be given."""
+    found = estimate.time if estimate.verdict != "no" else None
+    return found.tokens_per_s_per_gpu.expected if isinstance(found, StepTime) else 0.0
 
 
 def headline(model: ModelSpec, estimate: Estimate) -> str:
