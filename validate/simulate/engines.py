@@ -1,0 +1,187 @@
+"""Engines of a simulated run behind one small face: ``forward``, ``backward``, ``step``, ``label``.
+
+FSDP and DeepSpeed are built by the same functions that build them over gloo (``validate.cells``). DDP is built here:
+its reducer is C++, so a communication hook answers in place of the collective, and buckets are not rebuilt in the order
+in which gradients arrived (the new buckets would be real memory); their total is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from estimators.run import Run
+from validate.cells.torch_engines import DDP_FUNCTIONS, TorchEngine, _autocast, wrapped
+from validate.simulate.ledger import REDUCE, Ledger
+
+
+@dataclass
+class Engine:
+    """What the loop needs of an engine. ``label`` names what the engine owns at this moment."""
+
+    forward: Callable[[Mapping[str, Any]], Any]
+    backward: Callable[[Any], None]
+    step: Callable[[], None]
+    label: Callable[[], None]
+    micro_step: Callable[[bool], AbstractContextManager[Any]] = field(default=lambda last: nullcontext())
+    close: Callable[[], None] = field(default=lambda: None)
+
+
+def build_engine(model: torch.nn.Module, run: Run, ledger: Ledger) -> Engine:
+    """The engine of a run's strategy around a model of fake tensors."""
+    ledger.own("params", model.parameters())
+    ledger.own("buffers", model.buffers())
+    if run.strategy.engine == "deepspeed":
+        return _deepspeed(model, run, ledger)
+    return _torch(
+        _ddp(model, run, ledger) if run.strategy.engine == "ddp" else _wrapped(model, run, ledger), run, ledger
+    )
+
+
+# -- torch -----------------------------------------------------------------------------------------------------------
+
+
+def _wrapped(model: torch.nn.Module, run: Run, ledger: Ledger) -> TorchEngine:
+    with unset_fake_temporarily():  # device meshes look into their own tensors
+        return wrapped(model, run, ledger)
+
+
+def _torch(engine: TorchEngine, run: Run, ledger: Ledger) -> Engine:
+    module = engine.module
+    optimizer = _optimizer([p for p in module.parameters() if p.requires_grad], run)
+    offloaded = bool(run.strategy.params)
+
+    def forward(batch: Mapping[str, Any]) -> Any:
+        with engine.forward_context():
+            return module(**batch).loss
+
+    def step() -> None:
+        optimizer.step()
+        label()
+        optimizer.zero_grad(set_to_none=True)
+
+    def label() -> None:
+        stored = [*engine.stored_parameters()]
+        gradients = [p.grad for p in module.parameters() if p.grad is not None]
+        states = [t for state in optimizer.state.values() for t in state.values() if isinstance(t, torch.Tensor)]
+        for name, tensors in (("params", stored), ("gradients", gradients), ("optimizer", states)):
+            ledger.own(name, tensors)
+            if offloaded:
+                ledger.place_on_host(tensors)
+
+    return Engine(forward, lambda loss: loss.backward(), step, label, engine.micro_step, engine.close)
+
+
+def _optimizer(parameters: list[Any], run: Run) -> Any:
+    name, how = run.settings.optimizer, run.settings.optimizer_impl
+    chosen = {"fused": how == "fused", "foreach": how == "foreach"}
+    if name in ("adamw", "adamw-fused"):
+        return torch.optim.AdamW(parameters, lr=1e-3, **chosen)
+    if name in ("sgd", "sgd-momentum"):
+        momentum = 0.9 if name == "sgd-momentum" else 0.0
+        return torch.optim.SGD(parameters, lr=1e-3, momentum=momentum, **chosen)
+    raise NotImplementedError(f"optimizer {name} cannot be simulated; adamw, adamw-fused, sgd and sgd-momentum can")
+
+
+class _Reducer:
+    """DDP's reducer without the rebuilding of buckets."""
+
+    def __init__(self, reducer: Any) -> None:
+        self._reducer = reducer
+
+    def _rebuild_buckets(self) -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reducer, name)
+
+
+def _ddp(model: torch.nn.Module, run: Run, ledger: Ledger) -> TorchEngine:
+    knobs = run.settings.knobs
+    ledger.label_sites({f"parallel/distributed.py:{function}": "buffers" for function in DDP_FUNCTIONS})
+    made = torch.nn.parallel.DistributedDataParallel(
+        model,
+        gradient_as_bucket_view=bool(knobs["gradient_as_bucket_view"]),
+        bucket_cap_mb=int(knobs["bucket_cap_mb"]),
+        static_graph=bool(knobs["static_graph"]),
+        find_unused_parameters=False,  # a search through the graph; it holds a bitmap and nothing else
+        init_sync=False,
+    )
+
+    def reduced(_: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        with ledger.region(REDUCE):
+            buffer = bucket.buffer()
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future.set_result(buffer)
+        return future
+
+    reduced.__annotations__.update(bucket=dist.GradBucket, **{"return": torch.futures.Future[torch.Tensor]})
+    made.register_comm_hook(None, reduced)
+    made.reducer = _Reducer(made.reducer)
+
+    def micro_step(last: bool) -> AbstractContextManager[Any]:
+        return nullcontext() if last or knobs["sync_each_batch"] else made.no_sync()
+
+    return TorchEngine(made, lambda: list(made.parameters()), micro_step, _autocast(run))
+
+
+# -- DeepSpeed -------------------------------------------------------------------------------------------------------
+
+# Attributes of DeepSpeed's optimizers that lie in host RAM when the optimizer is offloaded.
+ON_HOST = (
+    "single_partition_of_fp32_groups", "fp32_partitioned_groups_flat", "fp32_groups_gradients_flat",
+    "accumulated_grads_in_cpu", "temp_grad_buffer_for_cpu_offload", "param_buffer_of_bit16_for_cpu_offload_groups",
+    "param_groups_fp16_flat_cpu_memory",
+)  # fmt: skip
+
+
+def _deepspeed(model: torch.nn.Module, run: Run, ledger: Ledger) -> Engine:
+    import deepspeed
+
+    from validate.cells import deepspeed_engine as cells
+
+    ledger.label_sites(cells.SITES)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    engine, *_ = deepspeed.initialize(model=model, config=cells.config_of(run), model_parameters=trained)
+    undo: list[Callable[[], None]] = []
+    with_counters = not run.settings.optimizer_impl.startswith("ds-")  # DeepSpeed's own kernels count in Python
+
+    def label() -> None:
+        cells.label_owned(engine, ledger, with_counters)
+        for tensor in _host_tensors(engine, run, cells.tensors):
+            ledger.place_on_host([tensor])
+
+    def close() -> None:
+        for action in undo:
+            action()
+        engine.destroy()
+        cells.forget()
+
+    def backward(loss: Any) -> None:
+        engine.backward(loss)
+
+    label()
+    undo.extend(cells.watch(engine, ledger))
+    return Engine(lambda batch: engine(**batch).loss, backward, engine.step, label, close=close)
+
+
+def _host_tensors(engine: Any, run: Run, tensors: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
+    optimizer = engine.optimizer
+    if run.strategy.optimizer:
+        for name in ON_HOST:
+            for tensor in tensors(getattr(optimizer, name, None)):
+                yield tensor
+                if tensor.is_leaf and tensor.grad is not None:
+                    yield tensor.grad
+        yield from tensors(dict(getattr(optimizer, "optimizer", optimizer).state))
+    if run.strategy.params:
+        for parameter in engine.module.parameters():
+            if getattr(parameter, "ds_tensor", None) is not None:
+                yield parameter.ds_tensor
+        yield from tensors(getattr(optimizer, "param_groups_fp16_flat_cpu_memory", None))

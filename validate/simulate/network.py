@@ -1,0 +1,115 @@
+"""The network of a run: the real transformers class at any depth, adapters, checkpointing, a synthetic batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import torch
+
+from estimators.memory import resolve
+from estimators.model.spec import ModelSpec
+from estimators.run import Run
+from validate.cells.torch_engines import dtype
+
+# Keys of a config that count equal blocks, in any section.
+DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "depth")
+LISTS = ("layer_types", "mlp_layer_types")  # one entry a block
+IMAGE_CLASSES = 1000
+
+
+def depth_of(model: ModelSpec) -> int:
+    """Blocks of the deepest stack of the network."""
+    return max(int(value) for section in _sections(model.config) for key in DEPTHS if (value := section.get(key)))
+
+
+def _sections(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [config, *(value for value in config.values() if isinstance(value, Mapping))]
+
+
+def period_of(model: ModelSpec) -> int:
+    """After how many blocks their kinds repeat, as ``layer_types`` lists them (Gemma alternates two)."""
+    kinds = next((s["layer_types"] for s in _sections(model.config) if s.get("layer_types")), None)
+    if kinds is None:
+        return 2 if str(model.config.get("model_type")) == "gemma2" else 1  # not in the config, made by the class
+    size = len(kinds)
+    return next(n for n in range(1, size + 1) if all(kinds[i] == kinds[i % n] for i in range(size)))
+
+
+def at_depth(run: Run, layers: int) -> Run:
+    """The same run of a network whose stacks are cut to ``layers`` blocks of the deepest, in proportion."""
+    full = depth_of(run.model)
+    if layers == full:
+        return run
+    config = deepcopy(dict(run.model.config))
+    for section in _sections(config):
+        for key in DEPTHS:
+            if section.get(key):
+                section[key] = max(1, section[key] * layers // full)  # type: ignore[index]
+        for key in LISTS:
+            if section.get(key):
+                section[key] = list(section[key])[:layers]  # type: ignore[index]
+    return resolve(config, run.cluster, run.strategy, run.settings.device, workload=run.workload)
+
+
+def build(run: Run) -> torch.nn.Module:
+    """The module as the training script would hold it, in the dtype of loading."""
+    import transformers
+
+    values = {k: v for k, v in deepcopy(dict(run.model.config)).items() if k not in ("dtype", "torch_dtype")}
+    config = transformers.CONFIG_MAPPING[str(values.pop("model_type"))](**values)
+    config.use_cache = False
+    settings = run.settings
+    loaded = settings.frozen_dtype if run.workload.has_adapters else settings.load_dtype
+    attention = "eager" if run.workload.attention == "eager" else "sdpa"
+    model = getattr(transformers, run.model.class_name)._from_config(
+        config, dtype=dtype(loaded), attn_implementation=attention
+    )
+    model.train()
+    if run.workload.checkpointing == "full":
+        model.gradient_checkpointing_enable()
+    elif run.workload.checkpointing != "none":
+        raise NotImplementedError(f"checkpointing {run.workload.checkpointing} cannot be simulated; full and none can")
+    return _adapted(model, run) if run.workload.has_adapters else model
+
+
+def _adapted(model: Any, run: Run) -> torch.nn.Module:
+    import peft
+
+    asked = run.workload
+    if asked.method != "lora":
+        raise NotImplementedError(f"method {asked.method} cannot be simulated; full and lora can")
+    targets = asked.lora_targets if isinstance(asked.lora_targets, str) else list(asked.lora_targets)
+    if targets == "attention":
+        raise NotImplementedError("lora_targets attention cannot be simulated; give the names of modules")
+    kind = "SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM"
+    config = peft.LoraConfig(r=asked.lora_rank, target_modules=targets, task_type=kind)
+    made = peft.get_peft_model(model, config, autocast_adapter_dtype=False)
+    for parameter in made.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.to(dtype(run.settings.adapter_dtype))
+    return made
+
+
+def batch(run: Run) -> dict[str, torch.Tensor]:
+    """One micro-batch of nothing in particular."""
+    config, rows = run.model.config, run.workload.micro_batch
+    if "image_size" in config and "vocab_size" not in config:
+        size = int(str(config["image_size"]))
+        images = torch.rand(rows, int(str(config.get("num_channels", 3))), size, size)
+        return {"pixel_values": images, "labels": torch.randint(0, IMAGE_CLASSES, (rows,))}
+    ids = torch.randint(0, vocabulary(run.model) or 2, (rows, run.workload.seq_len))
+    return {"input_ids": ids, "labels": ids}
+
+
+def vocabulary(model: ModelSpec) -> int:
+    """Rows of the head; 0 where there is none."""
+    return next((int(str(s["vocab_size"])) for s in _sections(model.config) if s.get("vocab_size")), 0)
+
+
+def head(model: torch.nn.Module) -> torch.nn.Module | None:
+    """The module with which the loss begins."""
+    made = model.get_base_model() if hasattr(model, "get_base_model") else model
+    found = made.get_output_embeddings()
+    return found if found is not None else getattr(made, "classifier", None)

@@ -1,0 +1,101 @@
+"""One simulated run: build, train a few steps, read the last one."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from estimators.run import Run
+from validate.simulate.categories import Categories
+from validate.simulate.engines import build_engine
+from validate.simulate.ledger import Ledger
+from validate.simulate.moments import Composition, Trace, instants_of, traces
+from validate.simulate.network import at_depth, batch, build, depth_of, head, vocabulary
+from validate.simulate.world import fake_world
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one depth gave: the largest moment of each instant, and all moments for whoever folds."""
+
+    layers: int
+    instants: dict[str, Composition]
+    traces: dict[str, Trace]
+    seconds: float
+
+
+def measure(run: Run, layers: int | None = None, steps: int = 2) -> Measured:
+    """Run the real engine on fake tensors with ``layers`` blocks (None: all) and read the last of ``steps``."""
+    started = time.monotonic()
+    layers = layers or depth_of(run.model)
+    run = at_depth(run, layers)
+    fake_ranks = fake_world(run.ranks, run.cluster.gpus_per_node, run.strategy.engine)
+    with _no_collector(), fake_ranks as fake, fake, Ledger() as ledger:
+        ledger.begin("build")
+        model = build(run)
+        ledger.begin("start")
+        engine = build_engine(model, run, ledger)
+        hook = _mark_loss(model, ledger)
+        try:
+            for _ in range(steps):
+                _step(engine, run, ledger)
+                gc.collect()
+        finally:
+            if hook is not None:
+                hook.remove()
+            engine.close()
+        names = Categories(ledger, vocabulary(run.model), _gradient_shapes(run), run.strategy.engine == "fsdp1")
+    found = traces(ledger, names)
+    pieces = {name: Composition.of(trace.bytes[trace.largest]) for name, trace in found.items()}
+    return Measured(layers, instants_of(pieces), found, time.monotonic() - started)
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Cycles are freed between steps, not wherever the collector happens to run: equal runs have equal events."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _mark_loss(model: torch.nn.Module, ledger: Ledger) -> Any:
+    """The loss begins with the head: before the engine gathers it."""
+    module = head(model)
+    if module is None:
+        return None
+    return module.register_forward_pre_hook(lambda *_: ledger.begin("loss"), prepend=True)
+
+
+def _step(engine: Any, run: Run, ledger: Ledger) -> None:
+    micro_steps = run.workload.grad_accum
+    for micro in range(micro_steps):
+        data = batch(run)
+        ledger.own("activations", data.values())
+        with engine.micro_step(micro == micro_steps - 1):
+            ledger.begin("forward")
+            loss = engine.forward(data)
+            engine.label()
+            ledger.begin("backward")
+            engine.backward(loss)
+            del loss
+        engine.label()
+        ledger.begin("step")
+        engine.step()
+        engine.label()
+        ledger.begin("between")
+
+
+def _gradient_shapes(run: Run) -> frozenset[tuple[int, ...]]:
+    """Shapes that only gradients of weights have, and no activation."""
+    rows = run.workload.micro_batch * run.workload.seq_len
+    trained = (p.shape for _, p in run.model.named_parameters() if p.trainable)
+    return frozenset(shape for shape in trained if shape[0] != rows)

@@ -1,0 +1,137 @@
+"""A world of any size in one process: a fake process group, fake tensors, and what engines need to run on them.
+
+Each patch stands beside its reason; all are undone on the way out. The pieces of torch used here are private
+(``torch.testing._internal.distributed.fake_pg``, ``torch._subclasses``): ``torch`` is pinned in CI.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._subclasses import fake_impls
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+RANK = "0"  # of a sharded tensor the first rank never holds less than the others
+
+
+@contextmanager
+def fake_world(ranks: int, ranks_per_node: int, engine: str) -> Iterator[FakeTensorMode]:
+    """A process group of ``ranks`` whose collectives do nothing, and the mode in which tensors have no memory."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    with ExitStack() as stack:
+        stack.enter_context(_environment(ranks, ranks_per_node))
+        if dist.is_initialized():
+            raise RuntimeError("a process group exists already; a simulation needs a process of its own")
+        dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
+        stack.callback(dist.destroy_process_group)
+        stack.enter_context(_patched(_masking(), "find_packed_sequence_indices", lambda *_, **__: None))
+        stack.enter_context(_patched(torch.nn.Module, "_apply", _apply(torch.nn.Module._apply)))
+        table = fake_impls.op_implementations_dict
+        stack.enter_context(_replaced(table, torch.ops.aten._local_scalar_dense.default, _scalar))
+        if engine == "deepspeed":
+            stack.enter_context(_deepspeed())
+        yield FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def _masking() -> Any:
+    """transformers' masks: it looks at the values of position ids for packed sequences, which fake tensors do not have,
+    and would make a mask in four dimensions that a plain run does not make."""
+    import transformers.masking_utils
+
+    return transformers.masking_utils
+
+
+@contextmanager
+def _environment(ranks: int, ranks_per_node: int) -> Iterator[None]:
+    wanted = {
+        "RANK": RANK, "LOCAL_RANK": RANK, "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks_per_node),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29999", "DS_ACCELERATOR": "cpu",
+    }  # fmt: skip
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+
+@contextmanager
+def _patched(owner: Any, name: str, value: Any) -> Iterator[None]:
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+@contextmanager
+def _replaced(table: dict[Any, Any], key: Any, value: Any) -> Iterator[None]:
+    original = table[key]
+    table[key] = value
+    try:
+        yield
+    finally:
+        table[key] = original
+
+
+def _apply(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``module.to(...)`` swaps the tensors of parameters, which fake tensors refuse; ``.data`` does the same."""
+
+    def apply(module: torch.nn.Module, fn: Callable[[Any], Any], recurse: bool = True) -> torch.nn.Module:
+        if any(p is not None and not isinstance(p, FakeTensor) for p in module._parameters.values()):
+            return original(module, fn, recurse)
+        if recurse:
+            for child in module.children():
+                child._apply(fn)
+        for parameter in filter(None.__ne__, module._parameters.values()):
+            with torch.no_grad():
+                made = fn(parameter)
+            if made is not parameter:
+                parameter.data = made
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = fn(buffer)
+        return module
+
+    return apply
+
+
+def _scalar(mode: Any, func: Any, tensor: Any) -> Any:
+    """The value of a tensor that has none: not overflown, no token too many, a norm of one."""
+    if tensor.constant is not None:
+        with torch.utils._mode_utils.no_dispatch():
+            return func(tensor.constant)
+    if tensor.dtype == torch.bool:
+        return False
+    return 1.0 if tensor.dtype.is_floating_point else 0
+
+
+@contextmanager
+def _deepspeed() -> Iterator[None]:
+    """DeepSpeed's communication over the group that exists; checks that compare ranks have nothing to compare."""
+    from validate.cells.deepspeed_engine import prepare
+
+    prepare()  # before communication starts, which would compile an operator
+    import deepspeed
+    import deepspeed.comm.comm as comm
+    from deepspeed.runtime.zero import partitioned_param_coordinator, utils
+    from deepspeed.utils import groups
+
+    before = {name: value for name, value in vars(groups).items() if name.startswith("_") and name.isupper()}
+    deepspeed.init_distributed(dist_backend="fake")
+    agree = lambda ints: None  # noqa: E731
+    with _patched(partitioned_param_coordinator, "assert_ints_same_as_other_ranks", agree), \
+            _patched(utils, "assert_ints_same_as_other_ranks", agree):  # fmt: skip
+        try:
+            yield
+        finally:
+            comm.cdb = None
+            vars(groups).update(before)
