@@ -27,6 +27,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     group.add_argument("--global-batch", metavar="N", help="sequences per optimizer step, all GPUs together")
     group.add_argument("--strategy", metavar="S", help="the choice is yours; the rest is as before")
     group.add_argument("--emit", metavar="DIR", help="write the files to run it there")
+    group.add_argument("--force", action="store_true", help="--emit may overwrite files that are there")
     group.add_argument("--require-fit", action="store_true", help="exit with 1 when nothing fits")
 
 
@@ -39,7 +40,7 @@ def run(parsed: argparse.Namespace) -> int:
         model, cluster, team=parsed.team, deepspeed_experience=parsed.deepspeed_experience, policy=parsed.policy,
         goal=parsed.goal, allow=parsed.allow, global_batch=parsed.global_batch, strategy=parsed.strategy, **fields,
     )  # fmt: skip
-    written = answer.emit(parsed.emit) if parsed.emit else None
+    written = answer.emit(parsed.emit, force=parsed.force) if parsed.emit else None
     notes = answer.estimate.notes if answer.estimate else ()
     if parsed.format == "json":
         document = answer.document()

@@ -1,0 +1,69 @@
+"""All files of one run, by the stack that runs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+from estimators.memory import Estimate
+from estimators.run import Run
+from selector.configs import accelerate, deepspeed, launch, trainer
+from selector.configs.launch import Start, files, start_of
+from selector.configs.model_files import config_json
+from selector.configs.plan import plan_json
+from selector.configs.readme import readme
+from selector.configs.refusal import refuse
+from selector.configs.requirements import requirements
+from selector.configs.script import SCRIPTED, kind_of, script
+from selector.configs.yaml_text import dump
+
+Made = tuple[dict[str, str], Start]
+
+
+def bundle(estimate: Estimate) -> dict[str, str]:
+    """Name -> text. Raises ``IllegalCombination`` or ``NotModelled`` for what the stack has no word for."""
+    run = estimate.run
+    made, start = _own(estimate)
+    configs = [name for name in made if not name.endswith(".py")]
+    made |= files(run, start)
+    made["requirements.txt"] = requirements(run)
+    made["model/config.json"] = config_json(run.model)
+    kind = kind_of(run) if launch.is_scripted(run) else run.workload.stack
+    made["plan.json"] = plan_json(estimate, kind, "train.py" if "train.py" in made else None, configs)
+    made["README.md"] = readme(estimate, made, start)
+    return made
+
+
+def _own(estimate: Estimate) -> Made:
+    """What the stack itself reads, and how it is started."""
+    stack = estimate.run.workload.stack
+    if stack in SCRIPTED:
+        return _scripted(estimate)
+    targets = _targets()
+    if stack not in targets:
+        raise refuse(estimate.run, "no configuration of this stack is written here", "give --stack torch or trainer")
+    return targets[stack](estimate)
+
+
+def _scripted(estimate: Estimate) -> Made:
+    run = estimate.run
+    made = {"train.py": script(estimate)}
+    if kind_of(run) == "trainer":
+        made["training_args.json"] = as_json(trainer.arguments(run))
+    if run.strategy.engine == "deepspeed":
+        made["ds_config.json"] = as_json(deepspeed_json(run))
+    if kind_of(run) in ("trainer", "accelerate"):
+        made["accelerate.yaml"] = dump(accelerate.config(run))
+    return made, start_of(run)
+
+
+def deepspeed_json(run: Run) -> dict[str, object]:
+    return deepspeed.hugging_face(run) if kind_of(run) == "trainer" else deepspeed.native(run)
+
+
+def as_json(data: Mapping[str, object]) -> str:
+    return json.dumps(data, indent=2) + "\n"
+
+
+def _targets() -> Mapping[str, Callable[[Estimate], Made]]:
+    return {}

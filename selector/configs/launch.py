@@ -1,0 +1,82 @@
+"""How a run is started: ``launch.sh`` for one node, ``slurm.sh`` for several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from estimators.run import Run
+from selector.configs import environment, shell
+from selector.configs.script import SCRIPTED, kind_of
+
+PORT = 29500
+TIME_LIMIT = "24:00:00"
+_HEAD = '#!/usr/bin/env bash\nset -euo pipefail\ncd "$(dirname "$0")"\n'
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """``alone``: the words that start one node. ``each``: what every node of several runs; shell text, in which
+    MASTER_ADDR, MASTER_PORT and SLURM_NODEID are set. ``resumes``: the script takes ``--resume``.
+    """
+
+    alone: tuple[str, ...]
+    each: str
+    resumes: bool = True
+
+
+def start_of(run: Run) -> Start:
+    """Of the stacks that have a train.py."""
+    nodes, per_node = str(run.cluster.nodes), str(run.cluster.gpus_per_node)
+    torchrun = ["torchrun", "--nnodes", nodes, "--nproc-per-node", per_node]
+    if run.strategy.base == "single":
+        return Start(("python", "train.py"), "python train.py")
+    if kind_of(run) in ("trainer", "accelerate"):
+        words = ["accelerate", "launch", "--config_file", "accelerate.yaml"]
+        where = '--machine_rank "$SLURM_NODEID" --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT"'
+        return Start((*words, "train.py"), f"{shell.line(words)} {where} train.py")
+    each = (
+        f'{shell.line(torchrun)} --node-rank "$SLURM_NODEID" --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT"'
+    )
+    if run.workload.stack == "deepspeed" and run.strategy.engine == "deepspeed":
+        return Start(("deepspeed", "--no_local_rank", "--num_gpus", per_node, "train.py"), f"{each} train.py")
+    return Start(("torchrun", "--standalone", "--nproc-per-node", per_node, "train.py"), f"{each} train.py")
+
+
+def one_node(run: Run, start: Start) -> str:
+    """``launch.sh``: from the run's own folder, with its environment; arguments are passed on."""
+    return f'{_HEAD}\n{environment.exports(run)}\n{shell.continued(start.alone)} "$@"\n'
+
+
+def slurm(run: Run, start: Start) -> str:
+    """``slurm.sh`` for ``sbatch``: a launcher on each node, which starts a process for each of its GPUs."""
+    options = {
+        "job-name": f"train-{run.workload.stack}", "nodes": run.cluster.nodes, "ntasks-per-node": 1,
+        "gpus-per-node": run.cluster.gpus_per_node, "exclusive": None, "time": TIME_LIMIT, "output": "%x-%j.log",
+        "requeue": None,
+    }  # fmt: skip
+    head = [f"#SBATCH --{name}" + ("" if value is None else f"={value}") for name, value in options.items()]
+    again = [
+        "# a job that was requeued goes on from its newest checkpoint",
+        'if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then set -- "$@" --resume; fi',
+    ]
+    body = [
+        "set -euo pipefail",
+        'cd "${SLURM_SUBMIT_DIR:-.}"  # submit from this folder, on a file system that all nodes share',
+        environment.exports(run).rstrip(),
+        'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        f"export MASTER_ADDR MASTER_PORT={PORT}",
+        *(again if start.resumes else []),
+        "# what stands in quotes is expanded on each node",
+        "# shellcheck disable=SC2016",
+        f'srun bash -c \'{start.each} "$@"\' launcher "$@"',
+    ]
+    return "\n".join(["#!/usr/bin/env bash", *head, "", *body]) + "\n"
+
+
+def files(run: Run, start: Start) -> dict[str, str]:
+    """One node has no use for Slurm, and ``launch.sh`` alone does not start several."""
+    return {"slurm.sh": slurm(run, start)} if run.cluster.nodes > 1 else {"launch.sh": one_node(run, start)}
+
+
+def is_scripted(run: Run) -> bool:
+    return run.workload.stack in SCRIPTED

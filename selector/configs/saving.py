@@ -1,0 +1,87 @@
+"""What a run writes, how that becomes an ordinary checkpoint, and how a run goes on: a section of the README."""
+
+from __future__ import annotations
+
+from estimators.memory import Estimate
+from estimators.run import Run
+from estimators.units import gib
+from estimators.workload import DTYPE_BYTES
+from selector.configs import hyper
+from selector.configs.script import SCRIPTED, kind_of
+
+
+def section(estimate: Estimate) -> str:
+    """Markdown: checkpoints, the way to an ordinary model, restart."""
+    run = estimate.run
+    if run.workload.stack not in SCRIPTED:
+        return ""
+    parts = ["## Checkpoints, and how the run becomes an ordinary model", "", _written(run), "", _gathered(run)]
+    if run.workload.has_adapters:
+        parts += ["", "Only the adapters are saved. To merge them into the base model:", "", "```bash", _MERGE, "```"]
+    return "\n".join([*parts, "", "## Restart", "", _restart(run)])
+
+
+_MERGE = """python - <<'EOF'
+from peft import AutoPeftModelForCausalLM
+
+AutoPeftModelForCausalLM.from_pretrained("checkpoints/model").merge_and_unload().save_pretrained("merged")
+EOF"""
+
+
+def whole_bytes(run: Run) -> int:
+    """A gathered checkpoint: every parameter in the dtype in which the engine stores it."""
+    dtype = run.settings.compute_dtype if run.strategy.engine == "deepspeed" else run.settings.param_dtype
+    if run.workload.has_adapters:
+        return sum(p.numel for _, p in run.model.named_parameters() if p.trainable) * DTYPE_BYTES[dtype]
+    return run.model.num_params * DTYPE_BYTES[dtype]
+
+
+def _written(run: Run) -> str:
+    folder = {"trainer": "checkpoints/checkpoint-N", "deepspeed": "checkpoints/global_stepN"}
+    name = folder.get(kind_of(run), "checkpoints/step-N")
+    return (
+        f"With `--save-every N` (default {hyper.SAVE_EVERY}) `{name}` is written: each rank writes its own part of "
+        "weights and optimizer states, nothing is gathered. On several nodes `checkpoints/` must lie on a file system that "
+        "all of them share."
+    )
+
+
+def _gathered(run: Run) -> str:
+    size = gib(whole_bytes(run), 1)
+    at_end = (
+        "At the end `checkpoints/model` is written as `from_pretrained` reads it: the whole model is gathered in the "
+        f"host RAM of rank 0, {size} GiB, on top of what the run holds there."
+    )
+    engine = run.strategy.engine
+    if engine == "deepspeed":
+        where = "checkpoints/checkpoint-N" if kind_of(run) == "trainer" else "checkpoints"
+        full = gib(run.model.num_params * DTYPE_BYTES["fp32"] * 2, 1)
+        return (
+            f"{at_end}\n\nWithout that, or for fp32 weights, from any checkpoint and without a GPU:\n\n```bash\n"
+            f"python {where}/zero_to_fp32.py {where} model-fp32 --safe_serialization\n```\n\n"
+            f"It reads all parts into host RAM: about {full} GiB (the parts, and the merged fp32 model)."
+        )
+    if engine in ("fsdp1", "fsdp2") and kind_of(run) != "torch":
+        return (
+            f"{at_end}\n\nFrom any checkpoint, without a GPU:\n\n```bash\naccelerate merge-weights "
+            "checkpoints/checkpoint-N/pytorch_model_fsdp_0 merged\n```"
+        )
+    if kind_of(run) == "torch" and run.strategy.base != "single":
+        return (
+            f"{at_end}\n\nFrom any checkpoint, without a GPU:\n\n```bash\npython -m "
+            "torch.distributed.checkpoint.format_utils dcp_to_torch checkpoints/step-N merged.pt\n```"
+        )
+    return at_end
+
+
+def _restart(run: Run) -> str:
+    first = "sbatch slurm.sh --resume" if run.cluster.nodes > 1 else "./launch.sh --resume"
+    moved = {
+        "deepspeed": "DeepSpeed loads a checkpoint into the same number of ranks; for another number make it "
+        "universal first (`python -m deepspeed.checkpoint.ds_to_universal`), or go on from the fp32 weights without "
+        "optimizer states.",
+        "fsdp1": "The parts are resharded on loading: another number of ranks is fine.",
+        "fsdp2": "The parts are resharded on loading: another number of ranks is fine.",
+    }
+    requeue = " A Slurm job that is requeued resumes by itself." if run.cluster.nodes > 1 else ""
+    return f"`{first}` goes on from the newest checkpoint.{requeue} {moved.get(run.strategy.engine, '')}".rstrip()
