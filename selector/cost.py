@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from estimators.memory import Estimate
 from estimators.strategy import Strategy
-from estimators.time import Unknown, step_time
+from estimators.time import StepTime, Unknown, step_time
 from estimators.workload import DTYPE_BYTES
 
 # A byte between nodes against one inside a node: NVLink 3/4 (300-450 GB/s) over a NIC of 400 Gbit/s per GPU (50 GB/s).
@@ -66,7 +66,7 @@ def cost_of(estimate: Estimate) -> Cost:
 
 def tokens_per_second(estimate: Estimate) -> float | None:
     """Expected tokens per second and GPU, or None where a figure of the card is missing."""
-    time = step_time(estimate.run)
+    time: StepTime | Unknown = getattr(estimate, "time", None) or step_time(estimate.run)
     return None if isinstance(time, Unknown) else time.tokens_per_s_per_gpu.expected
 
 
