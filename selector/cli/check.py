@@ -50,7 +50,7 @@ def run(parsed: argparse.Namespace) -> int:
     for name in parsed.rule or ():
         if name not in RULES and name not in BESIDE:
             raise UnknownName("rule", name, [*RULES, *BESIDE])
-    findings = check_files(parsed.files, model=parsed.model, cluster=_cluster(parsed), **workload_fields(parsed))
+    findings = check_files(parsed.files, model=parsed.model, cluster=cluster_of(parsed), **workload_fields(parsed))
     if parsed.rule:
         findings = tuple(f for f in findings if f.rule in parsed.rule)
     if sarif_wanted:
@@ -65,7 +65,7 @@ def run(parsed: argparse.Namespace) -> int:
     return 1 if any(f.severity == "error" for f in findings) else 0
 
 
-def _cluster(parsed: argparse.Namespace) -> Cluster | None:
+def cluster_of(parsed: argparse.Namespace) -> Cluster | None:
     if not parsed.gpus:
         return None
     from estimators.cluster import parse_cluster

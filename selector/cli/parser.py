@@ -20,6 +20,8 @@ COMMANDS = {
     "strategies": ("selector.cli.strategies", "the strategies and their options"),
     "sweep": ("selector.cli.sweep", "many models x clusters x workloads from YAML or CSV to one table"),
     "check": ("selector.cli.check", "findings on DeepSpeed, accelerate and Trainer files, with positions and fixes"),
+    "diagnose": ("selector.cli.diagnose", "what an out-of-memory or engine error means, and what would mend it"),
+    "convert": ("selector.cli.convert", "the nearest configuration of another engine, and what has no equivalent"),
     "tree": ("selector.cli.tree", "the decision tree of the two documents, as text, Mermaid, DOT or JSON"),
     "completion": ("selector.cli.completion", "completion script for bash, zsh or tcsh"),
 }

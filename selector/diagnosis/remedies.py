@@ -1,0 +1,100 @@
+"""Changes that mend a run that does not fit, the smallest first, each verified by the estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from estimators.errors import AdvisorError
+from estimators.memory import Estimate, estimate
+from estimators.model.spec import ModelSpec
+from estimators.strategy import Strategy, parse_strategy
+from estimators.units import gib
+
+ENOUGH = 5
+_ORDER = {"ddp": "zero1", "zero0": "zero1", "zero1": "zero2", "zero2": "zero3", "fsdp-shard-grad-op": "fsdp-full-shard",
+          "fsdp1-shard-grad-op": "fsdp1-full-shard", "fsdp1-no-shard": "fsdp1-full-shard"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change and what it leads to."""
+
+    changes: Mapping[str, Any]
+    says: str
+    strategy: str
+    expected_bytes: int
+    verdict: str
+
+
+def remedies(found: Estimate, model: ModelSpec, shortage: int = 0) -> tuple[Remedy, ...]:
+    """Changes after which the process fits. ``shortage`` is what the log says was missing: where the estimate was too
+    small, a change has to save that much as well."""
+    limit = min(float(found.gpu.capacity), found.gpu.process.expected - shortage)
+    host = found.run.cluster.host_bytes
+    made: list[Remedy] = []
+    for says, strategy, changes in _candidates(found):
+        answer = _tried(found, model, strategy, changes)
+        if answer is None or answer.gpu.process.expected > limit:
+            continue
+        if host is not None and answer.host.expected > host:
+            continue
+        shown = dict(changes) | ({"strategy": strategy.name} if strategy.name != found.strategy else {})
+        expected = round(answer.gpu.process.expected)
+        line = f"{says}: {gib(expected)} of {gib(answer.gpu.capacity)} GiB"
+        made.append(Remedy(shown, line, strategy.name, expected, answer.verdict))
+        if len(made) == ENOUGH:
+            break
+    return tuple(made)
+
+
+def _tried(found: Estimate, model: ModelSpec, strategy: Strategy, changes: Mapping[str, Any]) -> Estimate | None:
+    run = found.run
+    try:
+        answer = estimate(model, run.cluster, strategy, workload=replace(run.workload, **changes))
+        answer.instants  # noqa: B018 - computes it, so that what is not modelled shows here
+        return answer
+    except AdvisorError:
+        return None
+
+
+def _candidates(found: Estimate) -> Iterator[tuple[str, Strategy, dict[str, Any]]]:
+    work, strategy = found.run.workload, found.run.strategy
+    if work.checkpointing == "none":
+        yield "activation checkpointing", strategy, {"checkpointing": "full"}
+    if work.loss == "plain":
+        yield "a fused loss", strategy, {"loss": "fused"}
+    micro = work.micro_batch
+    while micro > 1:
+        smaller = micro // 2
+        steps = work.grad_accum * work.micro_batch // smaller
+        yield f"micro-batch {smaller} with accumulation {steps}", strategy, {"micro_batch": smaller, "grad_accum": steps}
+        micro = smaller
+    for name in _further(strategy):
+        try:
+            yield f"strategy {name}", parse_strategy(name), {}
+        except AdvisorError:
+            continue
+    for length in (work.seq_len // 2, work.seq_len // 4):
+        if length >= 256:
+            yield f"sequences of {length} tokens", strategy, {"seq_len": length}
+    if work.method == "full":
+        yield "LoRA", strategy, {"method": "lora"}
+
+
+def _further(strategy: Strategy) -> Iterator[str]:
+    """Strategies that shard or offload more, one step after the other."""
+    base: str | None = strategy.base
+    tail = f"+optimizer@{strategy.optimizer}" if strategy.optimizer else ""
+    while base := _ORDER.get(base or ""):
+        yield base + (tail if base.startswith("zero") else "")
+    last = next((b for b in ("zero3",) if strategy.engine == "deepspeed"), "")
+    if strategy.engine in ("fsdp1", "fsdp2"):
+        if not strategy.params:
+            yield f"{_ORDER.get(strategy.base, strategy.base)}+params@cpu"
+    else:
+        last = last or "zero3"
+        if not strategy.optimizer:
+            yield f"{last}+optimizer@cpu"
+        yield f"{last}+optimizer@cpu+params@cpu"
