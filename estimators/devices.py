@@ -21,6 +21,8 @@ class Device:
     ``fp32_statistics``: layer_norm keeps mean and rstd in fp32 whatever its input.
     ``autocast_to_fp32``: operations here in use that torch.autocast takes to fp32 (autocast_mode.h).
     ``flash_rng_bytes``: random state that flash attention keeps beside its output.
+    ``dequantises``: a product with a 4-bit weight makes the whole weight in 16 bit first (bitsandbytes does for more than
+    about 1,500 tokens; below it multiplies packed blocks, as on a CPU).
     ``flash_workspace``: backward of flash attention accumulates dq in fp32, and dk, dv for every query head.
     """
 
@@ -34,11 +36,12 @@ class Device:
     autocast_to_fp32: frozenset[str]
     flash_rng_bytes: int
     flash_workspace: bool
+    dequantises: bool
 
 
 _CUDA_FP32 = frozenset({"softmax", "log_softmax", "layer_norm", "cross_entropy", "power", "rsqrt", "sum", "norm"})
 
 DEVICES = {
-    "cuda": Device("cuda", True, True, True, True, True, True, _CUDA_FP32, 24, True),
-    "cpu": Device("cpu", False, False, False, False, False, False, frozenset(), 0, False),
+    "cuda": Device("cuda", True, True, True, True, True, True, _CUDA_FP32, 24, True, True),
+    "cpu": Device("cpu", False, False, False, False, False, False, frozenset(), 0, False, False),
 }

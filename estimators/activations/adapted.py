@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from estimators.activations.operations import promoted
 from estimators.activations.tape import Gradient, Tensor, Weight
+from estimators.model.methods.quantised import BLOCK_4BIT
 from estimators.model.spec import Parameter
 
 if TYPE_CHECKING:
@@ -57,19 +58,30 @@ def dora(b: Builder, x: Tensor, result: Tensor, name: str, down: Weight, up: Wei
 
 
 def quantised(b: Builder, x: Tensor, parameter: Parameter, bias: Weight | None) -> Tensor:
-    """``MatMul4Bit`` (bitsandbytes/autograd/_functions.py): the packed weight is kept, nothing else; backward makes the
-    whole weight in 16 bit to multiply with. Forward multiplies packed blocks (bitsandbytes 0.50 ``gemm_4bit``)."""
+    """A product with a packed weight (bitsandbytes/autograd/_functions.py): the packed weight is kept and nothing else;
+    backward makes the whole weight in 16 bit, and so does the forward of 4-bit weights where the device needs it."""
     before = x.dtype
     x = b.cast(x, b.dtype)
     tape, shape, dtype, name = b.tape, x.shape, x.dtype, parameter.name
     rows, columns = parameter.shape[::-1] if parameter.kind == "conv1d" else parameter.shape
+
+    def whole() -> list[Tensor]:
+        scales = tape.new(f"{name} scales", (-(-rows * columns // BLOCK_4BIT),), "fp32")
+        return [scales, tape.new(f"{name}, dequantised", (rows, columns), dtype)]
+
+    transient: list[Tensor] = []
+    if parameter.dtype == "int8":  # LLM.int8: rows in 8 bit, the product in 32
+        transient = [tape.new("rows in 8 bit", shape, "int8"), tape.new("product, int32", (*shape[:-1], rows), "fp32")]
+    elif b.device.dequantises:
+        transient = whole()
     result = tape.new(name, (*shape[:-1], rows), dtype)
+    transient.clear()
 
     def backward(_: Tensor) -> list[Gradient]:
-        weight = tape.new(f"{name}, dequantised", (rows, columns), dtype)
+        weight = whole()
         into = tape.new(f"gradient of {name} input", shape, dtype)
-        del weight
+        weight.clear()
         return [into]
 
-    tape.record(result, "MatMul4Bit", [x], [], backward)
+    tape.record(result, "quantised product", [x], [], backward)
     return b.cast(result, before)

@@ -56,8 +56,11 @@ class Attention(Products):
         weights = self.scores(q, keys, scores)
         if mask is not None:
             weights = self.add(weights, mask, "masked scores")
-        weights = self.softmax(weights, "fp32" if scores.upcast else None, "attention softmax")
-        weights = self.cast(weights, dtype)
+        if scores.upcast or scores.in_fp32:  # one expression: the scores live until its end
+            weights = self.cast(self.softmax(weights, "fp32", "attention softmax"), dtype)
+        else:
+            weights = self.softmax(weights, None, "attention softmax")
+            weights = self.cast(weights, dtype)
         weights = self.dropout(weights, scores.dropout, "attention dropout")
         output = self.matmul(weights, values, (*q.shape[:-1], v.shape[-1]), "attention output")
         self.kept_until_return.append(weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from estimators.activations import fused
 from estimators.activations.attention import Attention
 from estimators.activations.tape import Dim, Operand, Tensor, Weight
 
@@ -20,6 +21,8 @@ class Functions(Attention):
     # -- norms ----------------------------------------------------------------------------------------------------
     def rms_norm(self, x: Tensor, name: str) -> Tensor:
         """LlamaRMSNorm: fp32 inside; keeps the upcast input, the rows' rsqrt and the normalised rows."""
+        if self.kernels.fused:
+            return fused.norm(self, x, self.need(f"{name}.weight"), name)
         dtype = x.dtype
         x, _variance = self.rms_rows(x, name)  # both live until the return
         return self.multiply(self.need(f"{name}.weight"), self.cast(x, dtype), f"{name} normalised")
@@ -48,6 +51,8 @@ class Functions(Attention):
     def gemma_norm(self, x: Tensor, name: str) -> Tensor:
         """GemmaRMSNorm: (1 + weight) multiplies in fp32."""
         weight, tape = self.need(f"{name}.weight"), self.tape
+        if self.kernels.fused:
+            return fused.norm(self, x, weight, name)
         output = self.rms_rows(x, name)[0]
         shape, before = weight.shape, weight.dtype
         one_more = tape.new(f"1 + {name} weight", shape, "fp32")
@@ -134,6 +139,8 @@ class Functions(Attention):
     ) -> tuple[Tensor, Tensor]:
         """apply_rotary_pos_emb: keeps the cosines and sines only. Heads that are wider than the cosines turn in part;
         ``sliced``: the family slices and joins them even where they turn as a whole."""
+        if self.kernels.fused and not sliced and cos.shape[-1] == q.shape[-1]:
+            return fused.rotary(self, q, k, cos, sin)
         q_embed = self.rotated(q, cos, sin, sliced)
         k_embed = self.rotated(k, cos, sin, sliced)
         return q_embed, k_embed

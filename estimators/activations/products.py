@@ -111,8 +111,12 @@ class Products(Operations):
         """Each key or value head copied for every query head of its group; in backward a sum over the copies."""
         if x.shape[1] == heads:
             return x
-        tape, before = self.tape, x.shape
-        result = tape.new("repeated heads", (x.shape[0], heads, *x.shape[2:]), x.dtype)
+        tape, before, shape = self.tape, x.shape, (x.shape[0], heads, *x.shape[2:])
+        if x.shape[1] == 1:  # one head expands without a copy; a product copies it later
+            result = Tensor(x.storage, shape, x.dtype, base=x.base or x)
+            result.strided = True
+        else:
+            result = tape.new("repeated heads", shape, x.dtype)
         return tape.record(result, "repeat_kv", [x], [], lambda g: [tape.new("gradient of repeated heads", before, g.dtype)])
 
 

@@ -21,17 +21,23 @@ def kernels(family: str) -> tuple[str, ...]:
 
 
 BLOCKS = [
-    Cell(family, config, attention=attention, precision=precision)
+    Cell(family, config, attention=attention)
     for family, config in FAMILIES.items()
     for attention in kernels(family)
-    for precision in ("bf16", "fp32", "amp")
+]  # fmt: skip
+PRECISIONS = [
+    Cell(family, config, attention=kernels(family)[index % len(kernels(family))], precision=precision)
+    for index, (family, config) in enumerate(FAMILIES.items())
+    for precision in ("fp32", "amp")
 ]
-SIZES = [Cell(family, config, attention=kernels(family)[-1], **LARGE) for family, config in FAMILIES.items()]
+SIZES = [Cell(family, config, attention=kernels(family)[0], **LARGE) for family, config in FAMILIES.items()]
 ADAPTERS = [
-    Cell(family, config, attention=kernels(family)[-1], method=method, precision=precision)
-    for family, config in FAMILIES.items()
-    for method, precision in (("lora", "bf16"), ("lora", "amp"))
-] + [Cell("llama", FAMILIES["llama"], method="dora", precision=precision) for precision in ("bf16", "fp32", "amp")]
+    Cell(family, config, attention=kernels(family)[-1], method="lora", precision=("bf16", "amp")[index % 2])
+    for index, (family, config) in enumerate(FAMILIES.items())
+] + [
+    Cell("llama", FAMILIES["llama"], method=method, precision=precision)
+    for method in ("lora", "dora") for precision in ("bf16", "fp32", "amp")
+]  # fmt: skip
 SWITCHES = [Cell(family, {**FAMILIES[family], **extra}, attention=kernels(family)[-1]) for family, extra in VARIANTS]
 PADDED = [
     Cell(family, FAMILIES[family], attention=attention, padding="right")
@@ -39,18 +45,19 @@ PADDED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("cell", [*BLOCKS, *SIZES, *ADAPTERS, *SWITCHES, *PADDED], ids=str)
+@pytest.mark.parametrize("cell", [*BLOCKS, *PRECISIONS, *SIZES, *ADAPTERS, *SWITCHES, *PADDED], ids=str)
 def test_block_equals_the_real_one(cell: Cell) -> None:
     assert differences(cell) == {}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("wrapped", [{}, {"fp32_outputs": True, "held": True}], ids=["plain", "accelerate"])
-def test_head_equals_the_real_one(family: str, wrapped: dict[str, Any]) -> None:
-    cell = Cell(family, FAMILIES[family], attention=kernels(family)[-1])
+ACCELERATE = {"fp32_outputs": True, "held": True}  # outputs copied to fp32, and held by the loop
+HEADS = [
+    *((Cell(family, config, attention=kernels(family)[-1]), {}) for family, config in FAMILIES.items()),
+    *((Cell("llama", FAMILIES["llama"], precision=precision), ACCELERATE) for precision in ("bf16", "fp32", "amp")),
+    *((Cell(family, FAMILIES[family], attention="eager"), ACCELERATE) for family in ("gemma2", "granite")),
+]
+
+
+@pytest.mark.parametrize(("cell", "wrapped"), HEADS, ids=str)
+def test_head_equals_the_real_one(cell: Cell, wrapped: dict[str, Any]) -> None:
     assert head_differences(cell, **wrapped) == {}
-
-
-@pytest.mark.parametrize("precision", ["fp32", "amp"])
-def test_head_in_other_precisions(precision: str) -> None:
-    assert head_differences(Cell("llama", FAMILIES["llama"], precision=precision)) == {}

@@ -93,7 +93,8 @@ def neo_attention(b: Builder, hidden: Tensor) -> Tensor:
     mask = b.mask()
     if mask is not None:
         weights = b.add(weights, mask)
-    weights = b.cast(b.softmax(weights, name="attention softmax"), dtype)
+    weights = b.softmax(weights, name="attention softmax")
+    weights = b.cast(weights, dtype)
     weights = b.dropout(weights, b.fraction("attention_dropout"))
     output = b.matmul(weights, v, q.shape, "attention output")
     b.kept_until_return.append(weights)
@@ -105,11 +106,14 @@ def mpt(b: Builder, hidden: Tensor) -> Tensor:
     """MptBlock: always eager, ALiBi added to scores in fp32."""
     residual = hidden
     normed = b.norm(hidden, "norm_1")
-    hidden = b.add(mpt_attention(b, normed), residual)
+    branch = mpt_attention(b, normed)
+    hidden = b.add(branch, residual)
     normed = b.norm(hidden, "norm_2")
     residual = hidden
     output = b.module(b.activation("gelu", b.module(normed, "ffn.up_proj")), "ffn.down_proj")
-    return b.add(output, residual)
+    output = b.add(output, residual)
+    del branch
+    return output
 
 
 def mpt_attention(b: Builder, hidden: Tensor) -> Tensor:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from estimators.activations import fused
 from estimators.activations.attention import Scores
 from estimators.activations.builder import Builder
 from estimators.activations.tape import Tensor
 
 Norm = Callable[[Tensor, str], Tensor]
 Rotate = Callable[[Builder, Tensor, Tensor], tuple[Tensor, ...]]  # q, k, and what else the frame holds
+
+
+FUSED_GATES = ("silu", "swish", "gelu_pytorch_tanh")
 
 
 def half(b: Builder, q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
@@ -72,6 +76,8 @@ def attended(b: Builder, q: Tensor, k: Tensor, v: Tensor, out: str, scores: Scor
 def gated_mlp(b: Builder, x: Tensor) -> Tensor:
     """LlamaMLP: down(act(gate(x)) * up(x))."""
     act = b.text("hidden_act", "hidden_activation", default="silu")
+    if b.kernels.fused and act in FUSED_GATES:
+        return b.module(fused.gate(b, b.module(x, "mlp.gate_proj"), b.module(x, "mlp.up_proj")), "mlp.down_proj")
     product = b.multiply(b.activation(act, b.module(x, "mlp.gate_proj")), b.module(x, "mlp.up_proj"), "act x up")
     return b.module(product, "mlp.down_proj")
 
