@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
 from validate.census import Block, Census
@@ -33,10 +34,14 @@ _STORAGE_REFERENCES = 2
 
 
 class Ledger(Census):
-    """A census of fake tensors, cut into phases that follow one another."""
+    """A census of fake tensors, cut into phases that follow one another.
 
-    def __init__(self) -> None:
+    ``fakes_only``: real tensors in a simulation are the engines' book-keeping (device meshes) and have no place on a GPU.
+    """
+
+    def __init__(self, fakes_only: bool = True) -> None:
         super().__init__(count_fake=True)
+        self._fakes_only = fakes_only
         self.starts: list[tuple[str, int]] = []
         self.on_host: set[Block] = set()
 
@@ -53,6 +58,11 @@ class Ledger(Census):
             if isinstance(leaf, torch.Tensor):
                 self._note(leaf)
         return result
+
+    def _note(self, tensor: torch.Tensor) -> Block | None:
+        if self._fakes_only and not isinstance(getattr(tensor, "_local_tensor", tensor), FakeTensor):
+            return None
+        return super()._note(tensor)
 
     def begin(self, phase: str) -> None:
         """From here on events belong to this phase."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -51,6 +52,24 @@ def at_depth(run: Run, layers: int) -> Run:
             if section.get(key):
                 section[key] = list(section[key])[:layers]  # type: ignore[index]
     return resolve(config, run.cluster, run.strategy, run.settings.device, workload=run.workload)
+
+
+def heaviest_rank(run: Run) -> int:
+    """The rank that is simulated: the one that needs most.
+
+    Of a sharded tensor the first rank never holds less than the others. ZeRO-1 and 2 cut all parameters as one vector
+    and keep a gradient whole when any of it is the rank's (stage_1_and_2.py, ``get_flat_partition``): ranks differ.
+    """
+    if run.strategy.stage not in (1, 2):
+        return 0
+    ends = list(accumulate(p.numel for _, p in run.model.named_parameters() if p.trainable))
+    cut = -(-ends[-1] // run.ranks)
+
+    def held(rank: int) -> int:
+        low, high = rank * cut, (rank + 1) * cut
+        return sum(end - start for start, end in pairwise([0, *ends]) if start < high and end > low)
+
+    return max(range(run.ranks), key=held)
 
 
 def build(run: Run) -> torch.nn.Module:

@@ -16,7 +16,7 @@ from validate.simulate.categories import Categories
 from validate.simulate.engines import build_engine
 from validate.simulate.ledger import Ledger
 from validate.simulate.moments import Composition, Trace, instants_of, traces
-from validate.simulate.network import at_depth, batch, build, depth_of, head, vocabulary
+from validate.simulate.network import at_depth, batch, build, depth_of, head, heaviest_rank, vocabulary
 from validate.simulate.world import fake_world
 
 
@@ -35,7 +35,7 @@ def measure(run: Run, layers: int | None = None, steps: int = 2) -> Measured:
     started = time.monotonic()
     layers = layers or depth_of(run.model)
     run = at_depth(run, layers)
-    fake_ranks = fake_world(run.ranks, run.cluster.gpus_per_node, run.strategy.engine)
+    fake_ranks = fake_world(run.ranks, run.cluster.gpus_per_node, run.strategy.engine, heaviest_rank(run))
     with _no_collector(), fake_ranks as fake, fake, Ledger() as ledger:
         ledger.begin("build")
         model = build(run)

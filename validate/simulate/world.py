@@ -16,19 +16,17 @@ import torch.distributed as dist
 from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-RANK = "0"  # of a sharded tensor the first rank never holds less than the others
-
 
 @contextmanager
-def fake_world(ranks: int, ranks_per_node: int, engine: str) -> Iterator[FakeTensorMode]:
+def fake_world(ranks: int, ranks_per_node: int, engine: str, rank: int = 0) -> Iterator[FakeTensorMode]:
     """A process group of ``ranks`` whose collectives do nothing, and the mode in which tensors have no memory."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     with ExitStack() as stack:
-        stack.enter_context(_environment(ranks, ranks_per_node))
+        stack.enter_context(_environment(rank, ranks, ranks_per_node))
         if dist.is_initialized():
             raise RuntimeError("a process group exists already; a simulation needs a process of its own")
-        dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
+        dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
         stack.callback(dist.destroy_process_group)
         stack.enter_context(_patched(_masking(), "find_packed_sequence_indices", lambda *_, **__: None))
         stack.enter_context(_patched(torch.nn.Module, "_apply", _apply(torch.nn.Module._apply)))
@@ -48,9 +46,9 @@ def _masking() -> Any:
 
 
 @contextmanager
-def _environment(ranks: int, ranks_per_node: int) -> Iterator[None]:
+def _environment(rank: int, ranks: int, ranks_per_node: int) -> Iterator[None]:
     wanted = {
-        "RANK": RANK, "LOCAL_RANK": RANK, "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks_per_node),
+        "RANK": str(rank), "LOCAL_RANK": str(rank % ranks_per_node), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks_per_node),
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29999", "DS_ACCELERATOR": "cpu",
     }  # fmt: skip
     before = {name: os.environ.get(name) for name in wanted}
@@ -91,7 +89,7 @@ def _apply(original: Callable[..., Any]) -> Callable[..., Any]:
         if recurse:
             for child in module.children():
                 child._apply(fn)
-        for parameter in filter(None.__ne__, module._parameters.values()):
+        for parameter in [p for p in module._parameters.values() if p is not None]:
             with torch.no_grad():
                 made = fn(parameter)
             if made is not parameter:
