@@ -8,6 +8,7 @@ from functools import lru_cache
 from weakref import ref
 
 from estimators.activations.attention import Kernels
+from estimators.activations.behaviour import with_defaults
 from estimators.activations.blocks import block_of
 from estimators.activations.builder import Builder, Precision
 from estimators.activations.streams import input_of
@@ -81,7 +82,7 @@ class Conditions:
 def config_of(model: ModelSpec, part: Part) -> Mapping[str, object]:
     """The config that a part was built from: of a composite model, the section of its role."""
     section = model.config.get({"vision": "vision_config", "audio": "audio_config"}.get(part.role, "text_config"))
-    return section if isinstance(section, Mapping) else model.config
+    return with_defaults(section if isinstance(section, Mapping) else model.config)
 
 
 @lru_cache(maxsize=4096)
