@@ -122,23 +122,35 @@ def backward_moments(plan: Plan) -> Iterator[Placed]:
 
 def _unit_backward(plan: Plan, laid: Laid, p: Position) -> Iterator[Placed]:
     """Prefetch of the unit in front; the work; gradients of this one, and their flat copy."""
-    before = _prefetched(plan, p, "pre")
+    before, late = _prefetched(plan, p, "pre"), _delayed(plan, p)
+    done = p.later + late * -1
     left = {
         "gathered root unit": laid.root.gathered,
-        "gathered units": _kept(plan, p.earlier).gathered + p.unit.gathered + before.gathered,
+        "gathered units": _kept(plan, p.earlier).gathered + p.unit.gathered + before.gathered + late.gathered,
+        "unit gradients": late.gradients,
         "root gradients": laid.early,
-        **_gradients_held(plan, laid.all + p.later * -1, p.later),
+        **_gradients_held(plan, laid.all + done * -1, done),
     }
     cast = before.cast if before is not NOTHING else p.unit.cast if plan.reshard else 0
     yield p.site("backward", "before"), {**left, "cast shards": cast}
     yield p.site("backward", "during", "made"), left
-    yield p.site("backward", "after"), {**left, "unit gradients": p.unit.gradients, "flat gradient": p.unit.held}
+    joined = late if plan.forward_prefetch else p.unit
+    own = {"unit gradients": p.unit.gradients, "flat gradient": joined.held}
+    yield p.site("backward", "after"), plus(left, own)
+    if plan.forward_prefetch and p.previous is None:  # the first unit's turn comes after the embedding's gradient
+        held = _gradients_held(plan, laid.all + p.later * -1, p.later)
+        own = {"unit gradients": p.unit.gradients, "flat gradient": p.unit.held, "gathered units": p.unit.gathered}
+        root = {"gathered root unit": laid.root.gathered, "root gradients": laid.root.gradients}
+        yield p.site("backward", "after"), {**held, **root, **own}
 
 
 def reduce_moments(plan: Plan) -> Iterator[Placed]:
     """Unit after unit from the last, the root at the end."""
     laid = lay_out(plan)
     for p in reversed(laid.positions):
+        if plan.forward_prefetch:
+            yield from _delayed_reductions(plan, laid, p)
+            continue
         before = _prefetched(plan, p, "pre", "post")
         around = {
             "gathered root unit": laid.root.gathered,
@@ -151,6 +163,19 @@ def reduce_moments(plan: Plan) -> Iterator[Placed]:
             yield site, {**around, **plus(held, {"flat gradient": p.unit.held, "cast shards": before.cast})}
         yield site, plus(around, _reduction(plan, laid, p.unit, p.later))
     yield Site("backward", START, 0, "before"), _reduction(plan, laid, laid.root, laid.others)
+
+
+def _delayed_reductions(plan: Plan, laid: Laid, p: Position) -> Iterator[Placed]:
+    """With ``forward_prefetch``: the unit behind, while this one's gradients wait; the first unit with the root's."""
+    late, site = _delayed(plan, p), p.site("backward", "after")
+    here = _kept(plan, p.earlier).gathered + _prefetched(plan, p, "pre").gathered
+    around = {"gathered root unit": laid.root.gathered}
+    if late is not NOTHING:
+        waiting = {"gathered units": here + p.unit.gathered, "unit gradients": p.unit.gradients}
+        done = p.later + late * -1
+        yield site, plus(around, waiting, {"root gradients": laid.early}, _reduction(plan, laid, late, done))
+    if p.previous is None:
+        yield site, plus(around, {"root gradients": laid.root.gradients}, _reduction(plan, laid, p.unit, p.later))
 
 
 def _reduction(plan: Plan, laid: Laid, unit: Sizes, done: Sizes) -> Moment:
@@ -172,6 +197,15 @@ def _prefetched(plan: Plan, p: Position, *when: str) -> Sizes:
     """The unit in front, where it is gathered ahead at this point."""
     prefetches = (plan.reshard or not plan.sharded) and plan.backward_prefetch in when
     return p.previous if prefetches and p.previous is not None else NOTHING
+
+
+def _delayed(plan: Plan, p: Position) -> Sizes:
+    """The unit behind, whose gradients are joined only after this one's backward.
+
+    ``forward_prefetch`` makes the views of a unit before the unit in front of it runs; autograd works newest first, so
+    the join of those views (``SplitWithSizesBackward``) waits for that unit too.
+    """
+    return p.following if plan.forward_prefetch and p.following is not None else NOTHING
 
 
 def _kept(plan: Plan, units: Sizes) -> Sizes:

@@ -132,6 +132,8 @@ def _needs(outcome: Outcome) -> int:
 def compare(cell: Cell, outcome: Outcome) -> list[Row]:
     """A row for each instant and category that either side has."""
     predicted = predict(cell, outcome.spec)
+    if "loss" in predicted and "loss" not in outcome.measured:  # a measured forward ends with the loss
+        predicted["forward"] = max(predicted["forward"], predicted["loss"], key=lambda found: sum(found.values()))
     rows = []
     for instant in INSTANTS:
         if instant in outcome.measured:

@@ -12,6 +12,7 @@ LLAMA: Mapping[str, Any] = {
     "num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 1009, "max_position_embeddings": 64,
     "tie_word_embeddings": False,
 }  # fmt: skip
+LLAMA_SMALL_HEAD: Mapping[str, Any] = {**LLAMA, "vocab_size": 131}  # blocks, not the root, are the largest units
 QWEN_TIED: Mapping[str, Any] = {
     "model_type": "qwen2", "hidden_size": 72, "intermediate_size": 190, "num_hidden_layers": 4,
     "num_attention_heads": 6, "num_key_value_heads": 3, "vocab_size": 1501, "max_position_embeddings": 64,

@@ -6,7 +6,7 @@ from typing import Any
 
 from estimators.run import Run
 from validate.cells import Cell, Measured, Outcome, run_of
-from validate.cells.models import LLAMA, QWEN_TIED, add_lora, build, spec_of
+from validate.cells.models import LLAMA, LLAMA_SMALL_HEAD, QWEN_TIED, add_lora, build, spec_of
 from validate.cells.torch_engines import TorchEngine, wrapped
 
 LORA = {"method": "lora", "lora_rank": 4}
@@ -47,8 +47,9 @@ def _cells() -> list[Cell]:
         add(f"{engine}-accumulate-sync", f"{engine}-full-shard:sync_each_batch", twice)
         add(f"{engine}-accumulate-bf16", f"{engine}-full-shard", {**bf16, "grad_accum": 2})
         ahead = 2 if engine == "fsdp" else 1  # units; FSDP1 knows only whether
-        add(f"{engine}-prefetch", f"{engine}-full-shard:forward_prefetch={ahead}", mixed)
-        add(f"{engine}-no-backward-prefetch", f"{engine}-full-shard:backward_prefetch=none", mixed)
+        add(f"{engine}-prefetch", f"{engine}-full-shard:forward_prefetch={ahead}", mixed, 2, LLAMA_SMALL_HEAD)
+        add(f"{engine}-no-backward-prefetch", f"{engine}-full-shard:backward_prefetch=none", mixed, 2, LLAMA_SMALL_HEAD)
+        add(f"{engine}-blocks", f"{engine}-full-shard", mixed, 2, LLAMA_SMALL_HEAD)
         add(f"{engine}-whole", f"{engine}-full-shard:wrap=none", mixed)
         add(f"{engine}-wrap-embedding", f"{engine}-full-shard", mixed, wrap="blocks+embedding")
         add(f"{engine}-wrap-head", f"{engine}-full-shard", mixed, wrap="blocks+embedding+head")
