@@ -1,7 +1,7 @@
 """An existing configuration -> the nearest one of another engine, value by value, with what has no equivalent.
 
-    made = convert("ds_config.json", "fsdp", model="llama-8b", cluster="8xA100")
-    made.text, made.lines, made.lost, made.before, made.after
+made = convert("ds_config.json", "fsdp", model="llama-8b", cluster="8xA100")
+made.text, made.lines, made.lost, made.before, made.after
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """``text`` is the new file in ``format`` (json or yaml); ``before`` and ``after`` are estimates, where asked for."""
+    """``text`` is the new file in ``format`` (json or yaml); ``before`` and ``after`` are estimates, if asked for."""
 
     kind: str  # of the new file: deepspeed, accelerate, training_arguments
     format: str
@@ -54,9 +54,14 @@ class Conversion:
 
 
 def convert(
-    path: str | Path, to: str, *, model: Any = None, cluster: str | Cluster | None = None, out: str | None = None,
+    path: str | Path,
+    to: str,
+    *,
+    model: Any = None,
+    cluster: str | Cluster | None = None,
+    out: str | None = None,
     **fields: Any,
-) -> Conversion:  # fmt: skip
+) -> Conversion:
     """Convert a file. ``out`` ending in .yaml makes ``--to deepspeed`` an accelerate file instead of a JSON.
 
     Raises ``UnknownName`` for a target, and what ``read_config`` raises for the file.
@@ -76,9 +81,17 @@ def convert(
     before, after, notes = _memory(reading, strategy, spec, where, fields)
     is_yaml = kind == "accelerate" or (Path(out or path).suffix.lower() in YAML_SUFFIXES and kind != "deepspeed")
     return Conversion(
-        kind, "yaml" if is_yaml else "json", _text(data, is_yaml), strategy, plan.strategy,
-        tuple(_lines(plan, made)), tuple(lost), before, after, notes,
-    )  # fmt: skip
+        kind,
+        "yaml" if is_yaml else "json",
+        _text(data, is_yaml),
+        strategy,
+        plan.strategy,
+        tuple(_lines(plan, made)),
+        tuple(lost),
+        before,
+        after,
+        notes,
+    )
 
 
 def _known(plan: Plan, model: ModelSpec | None, cluster: Cluster | None) -> Plan:
@@ -132,17 +145,34 @@ def _precision_lost(plan: Plan, strategy: Strategy) -> list[Lost]:
     lost = []
     word, engine = plan.precision or "", strategy.engine
     if word in PURE and engine != "deepspeed":
-        lost.append(Lost("16-bit master weights and states", word, f"mixed_precision 'no' and a model loaded in {word}"))
+        lost.append(
+            Lost("16-bit master weights and states", word, f"mixed_precision 'no' and a model loaded in {word}")
+        )
     if engine in ("fsdp1", "fsdp2"):
-        asked = plan.reduce_dtype or ("fp32" if plan.strategy.engine in ("ddp", "torch") and word.endswith("-mixed") else None)
+        asked = plan.reduce_dtype or (
+            "fp32" if plan.strategy.engine in ("ddp", "torch") and word.endswith("-mixed") else None
+        )
         if asked and asked != word.removesuffix("-mixed"):
-            lost.append(Lost("gradient reduction", asked, "the YAML cannot say it: accelerate reduces in the dtype of "
-                             "mixed_precision; give the plugin a mixed_precision_policy with reduce_dtype"))  # fmt: skip
+            lost.append(
+                Lost(
+                    "gradient reduction",
+                    asked,
+                    "the YAML cannot say it: accelerate reduces in the dtype of "
+                    "mixed_precision; give the plugin a mixed_precision_policy with reduce_dtype",
+                )
+            )
     if engine == "ddp" and plan.strategy.engine in ("deepspeed", "fsdp1", "fsdp2") and word.endswith("-mixed"):
-        lost.append(Lost("gradient reduction", plan.reduce_dtype or word.removesuffix("-mixed"), "DDP reduces the fp32 gradients "
-                         "of fp32 parameters: load the model in fp32 for the same master weights"))  # fmt: skip
+        lost.append(
+            Lost(
+                "gradient reduction",
+                plan.reduce_dtype or word.removesuffix("-mixed"),
+                "DDP reduces the fp32 gradients of fp32 parameters: load the model in fp32 for the same master weights",
+            )
+        )
     if plan.accumulate_dtype and engine != "deepspeed":
-        lost.append(Lost("data_types.grad_accum_dtype", plan.accumulate_dtype, "gradients accumulate in the parameters' dtype"))
+        lost.append(
+            Lost("data_types.grad_accum_dtype", plan.accumulate_dtype, "gradients accumulate in the parameters' dtype")
+        )
     return lost
 
 
@@ -160,11 +190,18 @@ def _said_nowhere(plan: Plan, kind: str) -> list[Lost]:
     """What an accelerate file without DeepSpeed has no key for: the training code says it."""
     lost = []
     if kind == "accelerate" and plan.strategy.engine != "deepspeed":
-        for name, value in (("micro_batch", plan.micro_batch), ("gradient_accumulation_steps", plan.grad_accum),
-                            ("gradient_clipping", plan.clipping)):  # fmt: skip
+        for name, value in (
+            ("micro_batch", plan.micro_batch),
+            ("gradient_accumulation_steps", plan.grad_accum),
+            ("gradient_clipping", plan.clipping),
+        ):
             if value not in (None, AUTO):
                 lost.append(Lost(name, value, "the training code's: accelerate's file has no key for it here"))
-    if plan.checkpointing is not None and kind in ("deepspeed", "accelerate") and plan.strategy.engine in ("deepspeed", "ddp"):
+    if (
+        plan.checkpointing is not None
+        and kind in ("deepspeed", "accelerate")
+        and plan.strategy.engine in ("deepspeed", "ddp")
+    ):
         why = "the model's: gradient_checkpointing_enable(), or the Trainer's argument"
         lost.append(Lost("activation checkpointing", plan.checkpointing, why))
     if kind == "accelerate" and plan.strategy.engine == "deepspeed":

@@ -69,8 +69,11 @@ def root_vocabulary(setup: Setup) -> Hits:
     rest = [p for p in matrices if not (setup.fsdp.version == 2 and setup.fsdp.is_launcher and p.kind == "embedding")]
     if rest and not named:
         size = 2 * sum(p.numel for p in rest)
-        yield setup.fsdp.hit("transformer_layer_cls_to_wrap", f"{', '.join(p.name for p in rest)[:80]} stay with the root: "
-                             f"{gib(size)} to {gib(2 * size)} GiB gathered", severity=INFO)  # fmt: skip
+        yield setup.fsdp.hit(
+            "transformer_layer_cls_to_wrap",
+            f"{', '.join(p.name for p in rest)[:80]} stay with the root: {gib(size)} to {gib(2 * size)} GiB gathered",
+            severity=INFO,
+        )
 
 
 @rule(
@@ -105,8 +108,12 @@ def checkpointing_unused(setup: Setup) -> Hits:
     if reentrant(setup):
         yield setup.args.hit(key, "true with reentrant checkpointing", setup.args.put(key, False))
     else:
-        yield setup.args.hit(key, "true with checkpointing: it costs a search in every step", setup.args.put(key, False),
-                             severity=WARNING)  # fmt: skip
+        yield setup.args.hit(
+            key,
+            "true with checkpointing: it costs a search in every step",
+            setup.args.put(key, False),
+            severity=WARNING,
+        )
 
 
 @rule(
@@ -123,9 +130,12 @@ def ddp_reentrant(setup: Setup) -> Hits:
     if setup.ddp and setup.method in ("lora", "qlora") and setup.checkpoints and reentrant(setup):
         key = setup.args.first("activation_checkpointing_kwargs", "gradient_checkpointing_kwargs")
         key = key or "gradient_checkpointing_kwargs"
-        yield setup.args.hit(key, f"reentrant checkpointing with {setup.method} under DDP",
-                             setup.args.put(key, {"use_reentrant": False}),
-                             severity=ERROR if unused(setup) else INFO)  # fmt: skip
+        yield setup.args.hit(
+            key,
+            f"reentrant checkpointing with {setup.method} under DDP",
+            setup.args.put(key, {"use_reentrant": False}),
+            severity=ERROR if unused(setup) else INFO,
+        )
 
 
 @rule(

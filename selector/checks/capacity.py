@@ -40,8 +40,11 @@ def host_ram(setup: Setup) -> Hits:
         return
     if found.host.expected > HOST_SHARE * setup.host_bytes:
         worst = max(found.instants, key=lambda i: i.total("host"))
-        yield _at(setup, f"a node needs {gib(found.host.expected, 0)} GiB of host RAM at {worst.name} and has "
-                         f"{gib(setup.host_bytes, 0)}; the process is killed (exit -9)")  # fmt: skip
+        yield _at(
+            setup,
+            f"a node needs {gib(found.host.expected, 0)} GiB of host RAM at {worst.name} and has "
+            f"{gib(setup.host_bytes, 0)}; the process is killed (exit -9)",
+        )
 
 
 @rule(
@@ -59,8 +62,10 @@ def unneeded(setup: Setup) -> Hits:
     base = found.run.strategy.base
     without = setup.estimate_of(base)
     if without is not None and without.gpu.process.high < without.gpu.capacity:
-        yield _at(setup, f"{base} without offload needs {gib(without.gpu.process.expected)} of "
-                         f"{gib(without.gpu.capacity)} GiB")  # fmt: skip
+        yield _at(
+            setup,
+            f"{base} without offload needs {gib(without.gpu.process.expected)} of {gib(without.gpu.capacity)} GiB",
+        )
 
 
 @rule(
@@ -74,8 +79,11 @@ def floor(setup: Setup) -> Hits:
     """Activations and logits alone are more than the GPU: more GPUs do not help."""
     found = setup.estimate
     if found is not None and _floor(found) > found.gpu.capacity:
-        yield _at(setup, f"activations and logits take {gib(_floor(found))} of {gib(found.gpu.capacity)} GiB on every GPU, "
-                         "whatever their number")  # fmt: skip
+        yield _at(
+            setup,
+            f"activations and logits take {gib(_floor(found))} of {gib(found.gpu.capacity)} GiB on every GPU, "
+            "whatever their number",
+        )
 
 
 @rule(
@@ -113,7 +121,7 @@ def nccl(setup: Setup) -> Hits:
     source="verl PR5364, LLaMA-Factory#5590, LLaMA-Factory#2959",
 )
 def first_step(setup: Setup) -> Hits:
-    """The step is the largest instant and does not fit, while backward does: out of memory after a backward that ran."""
+    """The step is the largest instant and does not fit, while backward does: it fails after a backward."""
     found = setup.estimate
     if found is None or found.peak.name != "step":
         return
@@ -121,8 +129,11 @@ def first_step(setup: Setup) -> Hits:
     names = {i.name: i.gpu_bytes for i in found.instants}
     before = names.get("backward", 0)
     if names["step"] + outside > found.gpu.capacity >= before + outside:
-        yield _at(setup, f"backward needs {gib(before)} GiB and the optimizer step {gib(names['step'])} of "
-                         f"{gib(found.gpu.capacity)}")  # fmt: skip
+        yield _at(
+            setup,
+            f"backward needs {gib(before)} GiB and the optimizer step {gib(names['step'])} of "
+            f"{gib(found.gpu.capacity)}",
+        )
 
 
 @rule(
@@ -136,5 +147,8 @@ def does_not_fit(setup: Setup) -> Hits:
     """The estimate of this configuration is more than the GPU has. (Beside the collected rules.)"""
     found = setup.estimate
     if found is not None and found.verdict == "no":
-        yield _at(setup, f"{found.strategy} needs {gib(found.gpu.process.expected)} GiB on a GPU of "
-                         f"{gib(found.gpu.capacity)} GiB at {found.peak.name} ({found.reason})")  # fmt: skip
+        yield _at(
+            setup,
+            f"{found.strategy} needs {gib(found.gpu.process.expected)} GiB on a GPU of "
+            f"{gib(found.gpu.capacity)} GiB at {found.peak.name} ({found.reason})",
+        )

@@ -100,8 +100,9 @@ def client_optimizer(setup: Setup) -> Hits:
         return
     for call in setup.script.named("initialize"):
         if call.path == "deepspeed.initialize" and call.kwargs.get("optimizer", None) is not None:
-            yield setup.script.hit(call, "optimizer", "an optimizer of your own with offload_optimizer "
-                                                      f"{setup.offload('optimizer').kind}")  # fmt: skip
+            yield setup.script.hit(
+                call, "optimizer", f"an optimizer of your own with offload_optimizer {setup.offload('optimizer').kind}"
+            )
 
 
 @rule(
@@ -133,8 +134,12 @@ def nvme_path(setup: Setup) -> Hits:
         if path not in block:
             yield block.hit(key, "nvme without a path", block.put(path, "/local_nvme"))
         elif setup.ds and "aio" not in setup.ds:
-            yield setup.ds.hit("aio", "is absent: DeepSpeed's defaults are slow on most disks",
-                               setup.ds.put("aio", _AIO), severity=WARNING)  # fmt: skip
+            yield setup.ds.hit(
+                "aio",
+                "is absent: DeepSpeed's defaults are slow on most disks",
+                setup.ds.put("aio", _AIO),
+                severity=WARNING,
+            )
 
 
 @rule(
@@ -154,9 +159,12 @@ def buffer_size(setup: Setup) -> Hits:
     share = -(-largest // (setup.world or 1))
     if size < share:
         pinned = gib(count * share * 2)
-        yield setup.zero.hit("offload_param.buffer_size", f"{size:,.0f} elements, and a rank's share of the largest "
-                             f"parameter is {share:,} ({count} buffers of that pin {pinned} GiB a rank)",
-                             setup.zero.put("offload_param.buffer_size", largest))  # fmt: skip
+        yield setup.zero.hit(
+            "offload_param.buffer_size",
+            f"{size:,.0f} elements, and a rank's share of the largest "
+            f"parameter is {share:,} ({count} buffers of that pin {pinned} GiB a rank)",
+            setup.zero.put("offload_param.buffer_size", largest),
+        )
 
 
 @rule(
@@ -225,8 +233,12 @@ def pinned_host(setup: Setup) -> Hits:
     if pinned and expected and setup.host_bytes < 2 * expected:
         worst = gib(power_of_two(expected), 0)
         edits = (block.put(f"offload_{role}.pin_memory", False),) if setup.ds else ()
-        yield block.hit(key, f"{gib(expected, 0)} GiB offloaded, pinned in powers of two up to {worst}, and the host has "
-                             f"{gib(setup.host_bytes, 0)} GiB", *edits)  # fmt: skip
+        yield block.hit(
+            key,
+            f"{gib(expected, 0)} GiB offloaded, pinned in powers of two up to {worst}, and the host has "
+            f"{gib(setup.host_bytes, 0)} GiB",
+            *edits,
+        )
 
 
 @rule("pin-memory-wsl2", WARNING, fix="pin_memory false", confirmed=THREAD, source="DeepSpeed#2977, DeepSpeed#3869")

@@ -51,6 +51,13 @@ class Finding:
     def as_dict(self) -> Mapping[str, Any]:
         """The JSON of the contract, with line and suggestions beside it."""
         return {
-            "rule": self.rule, "severity": self.severity, "file": self.file, "where": self.where, "line": self.line,
-            "message": self.message, "fix": self.fix, "source": self.source, "suggestions": list(self.suggestions),
-        }  # fmt: skip
+            "rule": self.rule,
+            "severity": self.severity,
+            "file": self.file,
+            "where": self.where,
+            "line": self.line,
+            "message": self.message,
+            "fix": self.fix,
+            "source": self.source,
+            "suggestions": list(self.suggestions),
+        }

@@ -38,7 +38,8 @@ def flash(setup: Setup) -> Hits:
     key = setup.args.first("attn_implementation", "attn_impl", "flash_attn", "flash_attention")
     word = setup.args.word(key) if key else ""
     asked = word in ("flash_attention_2", "flash_attn", "fa2", "flash_attention_3") or (
-        key == "flash_attention" and setup.args.get(key) is True)  # fmt: skip
+        key == "flash_attention" and setup.args.get(key) is True
+    )
     if key and asked and setup.capability is not None and setup.capability < AMPERE:
         yield setup.args.hit(
             key, f"FlashAttention-2 on compute capability {setup.capability}", setup.args.put(key, "sdpa")

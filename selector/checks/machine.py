@@ -33,12 +33,16 @@ class Machine:
     def here(cls) -> Machine:
         env = dict(os.environ)
         return cls(
-            env=env, has_gpu=os.path.exists("/dev/nvidiactl"), wsl="microsoft" in _text("/proc/version").lower(),
-            default_config=_default_config(env), torch_cuda=_torch_cuda(), cuda_toolkit=_toolkit(env),
+            env=env,
+            has_gpu=os.path.exists("/dev/nvidiactl"),
+            wsl="microsoft" in _text("/proc/version").lower(),
+            default_config=_default_config(env),
+            torch_cuda=_torch_cuda(),
+            cuda_toolkit=_toolkit(env),
             has_compiler=bool(shutil.which("g++") or shutil.which("c++")) and bool(shutil.which("ninja")),
             has_libaio=any(os.path.exists(f) for f in ("/usr/include/libaio.h", "/usr/local/include/libaio.h")),
             mounts=_mounts(),
-        )  # fmt: skip
+        )
 
     def file_system(self, path: str) -> str:
         """The file system that holds a path; empty when unknown."""

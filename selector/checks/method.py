@@ -21,8 +21,10 @@ def bits_of(args: Block, script: Script) -> int | None:
 
 def method_of(args: Block, script: Script) -> str:
     """``full``, ``lora``, ``qlora``, ``freeze`` or empty."""
-    adapters = next((str(args.get(k)).lower() for k in ("finetuning_type", "tuner_type", "train_type", "adapter")
-                     if args.get(k)), "")  # fmt: skip
+    adapters = next(
+        (str(args.get(k)).lower() for k in ("finetuning_type", "tuner_type", "train_type", "adapter") if args.get(k)),
+        "",
+    )
     lora = adapters in ("lora", "qlora", "adalora", "oft", "longlora") or args.get("use_peft") is True
     lora = lora or "lora_r" in args or any(script.named("LoraConfig", "get_peft_model"))
     if lora:

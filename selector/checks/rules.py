@@ -6,23 +6,30 @@ from selector.checks import (
     arguments,
     capacity,
     deepspeed,
+    deepspeed_buckets,
     deepspeed_offload,
+    deepspeed_precision,
     deepspeed_zero,
     fsdp1,
+    fsdp1_loading,
+    fsdp1_peft,
     fsdp2,
+    fsdp2_loop,
     hardware,
     hf_deepspeed,
+    hf_models,
     trainer,
+    trainer_cost,
 )
 from selector.checks.registry import RULES
 
 SECTIONS = {
-    "A. DeepSpeed JSON": (deepspeed, deepspeed_zero, deepspeed_offload),
-    "B. DeepSpeed under the Trainer and accelerate": (hf_deepspeed,),
-    "C. FSDP1": (fsdp1,),
-    "D. FSDP2": (fsdp2,),
+    "A. DeepSpeed JSON": (deepspeed, deepspeed_precision, deepspeed_zero, deepspeed_buckets, deepspeed_offload),
+    "B. DeepSpeed under the Trainer and accelerate": (hf_deepspeed, hf_models),
+    "C. FSDP1": (fsdp1, fsdp1_peft, fsdp1_loading),
+    "D. FSDP2": (fsdp2, fsdp2_loop),
     "E. Arguments of DDP and FSDP": (arguments,),
-    "F. TrainingArguments, PEFT, trainers": (trainer,),
+    "F. TrainingArguments, PEFT, trainers": (trainer, trainer_cost),
     "G. Hardware, environment, capacity": (hardware, capacity),
 }
 # Beside the collected rules; the first three are found while files are read, not by a function.

@@ -46,8 +46,17 @@ def check_files(
     found: list[Finding] = []
     for group in groups(paths):
         reading, hits = read(group, where)
-        setup = Setup(ds=group.ds, accel=group.accel, args=group.args, script=group.script, reading=reading,
-                      model=spec, cluster=where, fields=fields, machine=facts)  # fmt: skip
+        setup = Setup(
+            ds=group.ds,
+            accel=group.accel,
+            args=group.args,
+            script=group.script,
+            reading=reading,
+            model=spec,
+            cluster=where,
+            fields=fields,
+            machine=facts,
+        )
         found += check(setup)
         found += beside("named-file", group.hits, WARNING)
         found += _refused(group, hits, found)
@@ -62,24 +71,42 @@ def check(setup: Setup) -> Iterator[Finding]:
     for rule in RULES.values():
         for hit in rule.function(setup):
             yield Finding(
-                rule.name, hit.severity or rule.severity, _file(hit), hit.where, hit.line, hit.message,
-                hit.fix or rule.fix, rule.source, hit.suggestions, hit.edits,
-            )  # fmt: skip
+                rule.name,
+                hit.severity or rule.severity,
+                _file(hit),
+                hit.where,
+                hit.line,
+                hit.message,
+                hit.fix or rule.fix,
+                rule.source,
+                hit.suggestions,
+                hit.edits,
+            )
 
 
 def beside(name: str, hits: Sequence[Hit], severity: str) -> Iterator[Finding]:
     """Findings that no function of the table makes."""
     assert name in BESIDE
     for hit in hits:
-        yield Finding(name, hit.severity or severity, _file(hit), hit.where, hit.line, hit.message, hit.fix,
-                      "dist-advisor", hit.suggestions, hit.edits)  # fmt: skip
+        yield Finding(
+            name,
+            hit.severity or severity,
+            _file(hit),
+            hit.where,
+            hit.line,
+            hit.message,
+            hit.fix,
+            "dist-advisor",
+            hit.suggestions,
+            hit.edits,
+        )
 
 
 def _file(hit: Hit) -> str:
     return str(hit.file) if hit.file else ""
 
 
-# ------------------------------------------------------------------------------------------- what the readers make of it
+# ----------------------------------------------------------------------------------------- what the readers make of it
 
 
 def read(group: Group, cluster: Cluster | None) -> tuple[Reading | None, list[Hit]]:
@@ -117,8 +144,12 @@ def _merged(readings: Sequence[Reading]) -> Reading | None:
     for other in others:
         sharded = other.strategy.base not in ("ddp", "single")
         workload = {**first.workload, **other.workload}
-        first = replace(first, workload=workload, strategy=other.strategy if sharded else first.strategy,
-                        ignored=(*first.ignored, *other.ignored))  # fmt: skip
+        first = replace(
+            first,
+            workload=workload,
+            strategy=other.strategy if sharded else first.strategy,
+            ignored=(*first.ignored, *other.ignored),
+        )
     return first
 
 

@@ -27,8 +27,10 @@ def _rule(name: str) -> dict[str, Any]:
     text = rule.trigger if rule else BESIDE[name]
     made: dict[str, Any] = {"id": name, "shortDescription": {"text": text}}
     if rule:
-        made |= {"help": {"text": f"{rule.fix} (source: {rule.source})"},
-                 "defaultConfiguration": {"level": _LEVEL[rule.severity]}}  # fmt: skip
+        made |= {
+            "help": {"text": f"{rule.fix} (source: {rule.source})"},
+            "defaultConfiguration": {"level": _LEVEL[rule.severity]},
+        }
     return made
 
 
@@ -40,8 +42,13 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
     if finding.where:
         location["logicalLocations"] = [{"fullyQualifiedName": finding.where}]
     text = f"{where}{finding.message}. {finding.fix}"
-    return {"ruleId": finding.rule, "ruleIndex": index, "level": _LEVEL[finding.severity],
-            "message": {"text": text}, "locations": [location] if finding.file else []}  # fmt: skip
+    return {
+        "ruleId": finding.rule,
+        "ruleIndex": index,
+        "level": _LEVEL[finding.severity],
+        "message": {"text": text},
+        "locations": [location] if finding.file else [],
+    }
 
 
 def _uri(file: str) -> str:

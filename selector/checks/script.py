@@ -15,9 +15,16 @@ from selector.checks.finding import Hit
 
 MAX_BYTES = 2**20
 ARGUMENT_CLASSES = (
-    "TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig", "GRPOConfig", "PPOConfig",
-    "RewardConfig", "KTOConfig", "ORPOConfig",
-)  # fmt: skip
+    "TrainingArguments",
+    "Seq2SeqTrainingArguments",
+    "SFTConfig",
+    "DPOConfig",
+    "GRPOConfig",
+    "PPOConfig",
+    "RewardConfig",
+    "KTOConfig",
+    "ORPOConfig",
+)
 _DEEPSPEED_MARKS = {"zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu"}
 
 

@@ -33,7 +33,7 @@ class Device(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """``ds`` a DeepSpeed JSON, ``accel`` the YAML of accelerate, ``args`` TrainingArguments or a superset, ``script``."""
+    """``ds`` a DeepSpeed JSON, ``accel`` the YAML of accelerate, ``args`` TrainingArguments or a superset."""
 
     ds: Block = field(default_factory=Block)
     accel: Block = field(default_factory=Block)

@@ -36,11 +36,17 @@ def run(parsed: argparse.Namespace) -> int:
     from selector.cli.check import cluster_of
     from selector.convert import convert
 
-    if parsed.out and os.path.exists(parsed.out) and os.path.exists(parsed.file):
-        if os.path.samefile(parsed.out, parsed.file):
-            raise InputError(f"--out {parsed.out} is the file that is converted; name another")
-    made = convert(parsed.file, parsed.to, model=parsed.model, cluster=cluster_of(parsed), out=parsed.out,
-                   **workload_fields(parsed))  # fmt: skip
+    both = parsed.out and os.path.exists(parsed.out) and os.path.exists(parsed.file)
+    if both and os.path.samefile(parsed.out, parsed.file):
+        raise InputError(f"--out {parsed.out} is the file that is converted; name another")
+    made = convert(
+        parsed.file,
+        parsed.to,
+        model=parsed.model,
+        cluster=cluster_of(parsed),
+        out=parsed.out,
+        **workload_fields(parsed),
+    )
     if parsed.format != "table":
         document = as_document(made)
         emit(parsed, document, document["rows"], lambda _: None, made.notes)
@@ -58,13 +64,18 @@ def as_document(made: Conversion) -> dict[str, Any]:
     from dataclasses import asdict
 
     return {
-        "schema": "dist-advisor/convert/1", "kind": made.kind, "file_format": made.format,
-        "source_strategy": made.source.name, "strategy": made.strategy.name,
-        "rows": [asdict(line) for line in made.lines], "lost": [asdict(lost) for lost in made.lost],
+        "schema": "dist-advisor/convert/1",
+        "kind": made.kind,
+        "file_format": made.format,
+        "source_strategy": made.source.name,
+        "strategy": made.strategy.name,
+        "rows": [asdict(line) for line in made.lines],
+        "lost": [asdict(lost) for lost in made.lost],
         "before_bytes": round(made.before.gpu.process.expected) if made.before else None,
         "after_bytes": round(made.after.gpu.process.expected) if made.after else None,
-        "text": made.text, "notes": list(made.notes),
-    }  # fmt: skip
+        "text": made.text,
+        "notes": list(made.notes),
+    }
 
 
 def draw(console: Console, made: Conversion) -> None:
@@ -78,7 +89,10 @@ def draw(console: Console, made: Conversion) -> None:
         console.print(f"  {lost.key} {lost.value}: {lost.why}", markup=False)
     for name, found in (("before", made.before), ("after", made.after)):
         if found:
-            console.print(f"{name}: {found.strategy} needs {gib(found.gpu.process.expected)} of {gib(found.gpu.capacity)} GiB "
-                          f"and {gib(found.host.expected, 0)} GiB of host RAM a node", markup=False)  # fmt: skip
+            console.print(
+                f"{name}: {found.strategy} needs {gib(found.gpu.process.expected)} of {gib(found.gpu.capacity)} GiB "
+                f"and {gib(found.host.expected, 0)} GiB of host RAM a node",
+                markup=False,
+            )
     for note in made.notes:
         console.print(f"note: {note}", style="dim", markup=False)

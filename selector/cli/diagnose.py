@@ -25,7 +25,9 @@ MAX_BYTES = 8 * 2**20  # the end of a log tells
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.epilog = EXAMPLE
     command.add_argument("log", metavar="LOG", help="a file with the message, or - for standard input")
-    command.add_argument("--config", action="append", metavar="FILE", help="configuration of the run; several if need be")
+    command.add_argument(
+        "--config", action="append", metavar="FILE", help="configuration of the run; several if need be"
+    )
     command.add_argument("--strategy", metavar="S", help="what ran, where no configuration says it")
     add_question_flags(command, need_model=False)
 
@@ -36,9 +38,13 @@ def run(parsed: argparse.Namespace) -> int:
     from selector.diagnose import diagnose
 
     answer = diagnose(
-        read_log(parsed.log), configs=parsed.config or (), model=parsed.model, cluster=cluster_of(parsed),
-        strategy=parsed.strategy, **workload_fields(parsed),
-    )  # fmt: skip
+        read_log(parsed.log),
+        configs=parsed.config or (),
+        model=parsed.model,
+        cluster=cluster_of(parsed),
+        strategy=parsed.strategy,
+        **workload_fields(parsed),
+    )
     document = as_document(answer)
     emit(parsed, document, document["rows"], lambda console: draw(console, answer), answer.notes)
     return 0
@@ -64,7 +70,9 @@ def as_document(answer: Diagnosis) -> dict[str, Any]:
     from dataclasses import asdict
 
     return {
-        "schema": "dist-advisor/diagnose/1", "kind": answer.kind, "instant": answer.instant,
+        "schema": "dist-advisor/diagnose/1",
+        "kind": answer.kind,
+        "instant": answer.instant,
         "rows": [asdict(cause) for cause in answer.causes],
         "out_of_memory": asdict(answer.oom) if answer.oom else None,
         "matches": [asdict(match) for match in answer.matches],
@@ -72,7 +80,7 @@ def as_document(answer: Diagnosis) -> dict[str, Any]:
         "expected_bytes": round(answer.estimate.gpu.process.expected) if answer.estimate else None,
         "changes": [{**asdict(remedy), "changes": dict(remedy.changes)} for remedy in answer.remedies],
         "notes": list(answer.notes),
-    }  # fmt: skip
+    }
 
 
 def draw(console: Console, answer: Diagnosis) -> None:

@@ -17,8 +17,14 @@ from dataclasses import dataclass
 from estimators.strategy import Strategy
 
 TARGETS = ("deepspeed", "fsdp", "fsdp1", "ddp")
-_TO_FSDP = {"zero0": "no-shard", "zero1": "shard-grad-op", "zero2": "shard-grad-op", "zero3": "full-shard",
-            "ddp": "no-shard", "single": "no-shard"}  # fmt: skip
+_TO_FSDP = {
+    "zero0": "no-shard",
+    "zero1": "shard-grad-op",
+    "zero2": "shard-grad-op",
+    "zero3": "full-shard",
+    "ddp": "no-shard",
+    "single": "no-shard",
+}
 _TO_ZERO = {"full-shard": "zero3", "shard-grad-op": "zero2", "hybrid-shard": "zero3", "no-shard": "zero0"}
 
 
@@ -58,8 +64,13 @@ def _to_deepspeed(strategy: Strategy) -> tuple[Strategy, list[Lost]]:
     if strategy.sharding == "hybrid-shard":
         if "shard" in strategy.options:
             options["hpz"] = strategy.options["shard"]
-        lost.append(Lost("HYBRID_SHARD", strategy.options.get("shard"), "hpZ keeps only 16-bit parameters inside the group; "
-                         "gradients and states are sharded over all ranks"))  # fmt: skip
+        lost.append(
+            Lost(
+                "HYBRID_SHARD",
+                strategy.options.get("shard"),
+                "hpZ keeps only 16-bit parameters inside the group; gradients and states are sharded over all ranks",
+            )
+        )
     optimizer = params = None
     if strategy.params:
         optimizer = "cpu"
@@ -78,8 +89,13 @@ def _to_fsdp(strategy: Strategy, prefix: str) -> tuple[Strategy, list[Lost]]:
     hpz = strategy.options.get("hpz")
     if isinstance(hpz, int) and hpz > 1:
         sharding, options = "hybrid-shard", {"shard": hpz}
-        lost.append(Lost("zero_hpz_partition_size", hpz, "HYBRID_SHARD shards gradients and states inside the group only, and "
-                         "keeps a copy of them in each"))  # fmt: skip
+        lost.append(
+            Lost(
+                "zero_hpz_partition_size",
+                hpz,
+                "HYBRID_SHARD shards gradients and states inside the group only, and keeps a copy of them in each",
+            )
+        )
     if sharding == "no-shard" and prefix == "fsdp-":
         sharding = "shard-grad-op"
         lost.append(Lost("no sharding", strategy.base, "FSDP2 always shards; SHARD_GRAD_OP is the nearest"))
@@ -88,7 +104,9 @@ def _to_fsdp(strategy: Strategy, prefix: str) -> tuple[Strategy, list[Lost]]:
         offloads = False
         lost.append(Lost("offload", strategy.name, "NO_SHARD has none"))
     if strategy.engine == "deepspeed" and offloads and not (strategy.optimizer and strategy.params):
-        lost.append(Lost("offload", strategy.name, "FSDP moves parameters, gradients and optimizer together, or nothing"))
+        lost.append(
+            Lost("offload", strategy.name, "FSDP moves parameters, gradients and optimizer together, or nothing")
+        )
     if "nvme" in (strategy.optimizer, strategy.params):
         lost.append(Lost("offload to NVMe", strategy.name, "FSDP offloads to host RAM only"))
     return Strategy(prefix + sharding, options, None, "cpu" if offloads else None), lost

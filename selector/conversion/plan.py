@@ -46,7 +46,7 @@ def plan_of(reading: Reading) -> Plan:
         strategy=Strategy(reading.strategy.base, options, reading.strategy.optimizer, reading.strategy.params),
         precision=work.get("precision"),
         reduce_dtype=work.get("reduce_dtype"),
-        accumulate_dtype=options.get("grad_accum_dtype"),
+        accumulate_dtype=_text(options.get("grad_accum_dtype")),
         micro_batch=_given(reading, "micro_batch"),
         grad_accum=_given(reading, "grad_accum"),
         clipping=facts["gradient_clipping"].value if "gradient_clipping" in facts else None,
@@ -63,3 +63,7 @@ def plan_of(reading: Reading) -> Plan:
 def _given(reading: Reading, name: str) -> int | str | None:
     value = reading.values.get(name)
     return value.value if value is not None and (value.given or value.value == AUTO) else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -10,14 +10,24 @@ from estimators.readers.reading import AUTO
 from selector.conversion.plan import PURE, Plan
 
 _BASE = {
-    "compute_environment": "LOCAL_MACHINE", "debug": False, "machine_rank": 0, "main_training_function": "main",
-    "num_machines": 1, "rdzv_backend": "static", "same_network": True, "use_cpu": False,
-}  # fmt: skip
+    "compute_environment": "LOCAL_MACHINE",
+    "debug": False,
+    "machine_rank": 0,
+    "main_training_function": "main",
+    "num_machines": 1,
+    "rdzv_backend": "static",
+    "same_network": True,
+    "use_cpu": False,
+}
 _ENGINE_KEYS = ("deepspeed_config", "fsdp_config", "parallelism_config", "mixed_precision", "distributed_type")
 _ARGUMENT_KEYS = ("deepspeed", "fsdp", "fsdp_config")
 _ZERO_KEYS = {knob.name: knob.key for knob in KNOBS if "zero3" in knob.strategies and "." not in knob.key}
-_CUDA_NAMES = {"shard-grad-op": "SHARD_GRAD_OP", "full-shard": "FULL_SHARD", "hybrid-shard": "HYBRID_SHARD",
-               "no-shard": "NO_SHARD"}  # fmt: skip
+_CUDA_NAMES = {
+    "shard-grad-op": "SHARD_GRAD_OP",
+    "full-shard": "FULL_SHARD",
+    "hybrid-shard": "HYBRID_SHARD",
+    "no-shard": "NO_SHARD",
+}
 
 
 def mixed_precision(plan: Plan) -> str:
@@ -34,8 +44,11 @@ def deepspeed(plan: Plan, hugging_face: bool) -> dict[str, Any]:
     made: dict[str, Any] = {}
     fallback: Any = AUTO if hugging_face else None
     micro = plan.micro_batch or fallback or 1
-    for key, value in (("train_micro_batch_size_per_gpu", micro), ("gradient_accumulation_steps", plan.grad_accum or fallback),
-                       ("gradient_clipping", plan.clipping if plan.clipping is not None else fallback)):  # fmt: skip
+    for key, value in (
+        ("train_micro_batch_size_per_gpu", micro),
+        ("gradient_accumulation_steps", plan.grad_accum or fallback),
+        ("gradient_clipping", plan.clipping if plan.clipping is not None else fallback),
+    ):
         if value is not None:
             made[key] = value
     made |= _precision(plan, hugging_face)
@@ -93,8 +106,10 @@ def accelerate(plan: Plan, source: Mapping[str, Any]) -> dict[str, Any]:
         made |= {"distributed_type": "FSDP", "fsdp_config": fsdp(plan)}
         if plan.strategy.sharding == "hybrid-shard" and engine == "fsdp2" and plan.processes:
             shard = int(plan.strategy.options.get("shard") or plan.processes // (plan.machines or 1))
-            made["parallelism_config"] = {"parallelism_config_dp_replicate_size": max(plan.processes // shard, 1),
-                                          "parallelism_config_dp_shard_size": shard}  # fmt: skip
+            made["parallelism_config"] = {
+                "parallelism_config_dp_replicate_size": max(plan.processes // shard, 1),
+                "parallelism_config_dp_shard_size": shard,
+            }
     else:
         made["distributed_type"] = "NO" if plan.processes == 1 else "MULTI_GPU"
     return dict(sorted(made.items()))
@@ -103,9 +118,12 @@ def accelerate(plan: Plan, source: Mapping[str, Any]) -> dict[str, Any]:
 def inline(plan: Plan) -> dict[str, Any]:
     """``deepspeed_config`` without a file: accelerate builds the JSON."""
     strategy = plan.strategy
-    made: dict[str, Any] = {"zero_stage": strategy.stage, "offload_optimizer_device": strategy.optimizer or "none",
-                            "offload_param_device": strategy.params or "none",
-                            "zero3_init_flag": strategy.stage == 3 and plan.sharded_load is not False}  # fmt: skip
+    made: dict[str, Any] = {
+        "zero_stage": strategy.stage,
+        "offload_optimizer_device": strategy.optimizer or "none",
+        "offload_param_device": strategy.params or "none",
+        "zero3_init_flag": strategy.stage == 3 and plan.sharded_load is not False,
+    }
     if strategy.stage == 3:
         made["zero3_save_16bit_model"] = bool(plan.whole_on_save)
     if plan.grad_accum is not None:
@@ -123,8 +141,12 @@ def fsdp(plan: Plan) -> dict[str, Any]:
     if plan.wrap_classes:
         made["fsdp_transformer_layer_cls_to_wrap"] = ",".join(plan.wrap_classes)
     if first:
-        made |= {"fsdp_sharding_strategy": _CUDA_NAMES[strategy.sharding], "fsdp_use_orig_params": True,
-                 "fsdp_backward_prefetch": "BACKWARD_PRE", "fsdp_sync_module_states": True}  # fmt: skip
+        made |= {
+            "fsdp_sharding_strategy": _CUDA_NAMES[strategy.sharding],
+            "fsdp_use_orig_params": True,
+            "fsdp_backward_prefetch": "BACKWARD_PRE",
+            "fsdp_sync_module_states": True,
+        }
     else:
         made["fsdp_reshard_after_forward"] = strategy.sharding != "shard-grad-op"
     made["fsdp_offload_params"] = bool(strategy.params)

@@ -13,8 +13,15 @@ from estimators.strategy import Strategy, parse_strategy
 from estimators.units import gib
 
 ENOUGH = 5
-_ORDER = {"ddp": "zero1", "zero0": "zero1", "zero1": "zero2", "zero2": "zero3", "fsdp-shard-grad-op": "fsdp-full-shard",
-          "fsdp1-shard-grad-op": "fsdp1-full-shard", "fsdp1-no-shard": "fsdp1-full-shard"}  # fmt: skip
+_ORDER = {
+    "ddp": "zero1",
+    "zero0": "zero1",
+    "zero1": "zero2",
+    "zero2": "zero3",
+    "fsdp-shard-grad-op": "fsdp-full-shard",
+    "fsdp1-shard-grad-op": "fsdp1-full-shard",
+    "fsdp1-no-shard": "fsdp1-full-shard",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,11 @@ def _candidates(found: Estimate) -> Iterator[tuple[str, Strategy, dict[str, Any]
     while micro > 1:
         smaller = micro // 2
         steps = work.grad_accum * work.micro_batch // smaller
-        yield f"micro-batch {smaller} with accumulation {steps}", strategy, {"micro_batch": smaller, "grad_accum": steps}
+        yield (
+            f"micro-batch {smaller} with accumulation {steps}",
+            strategy,
+            {"micro_batch": smaller, "grad_accum": steps},
+        )
         micro = smaller
     for name in _further(strategy):
         try:

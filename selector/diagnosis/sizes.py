@@ -69,7 +69,9 @@ def _of_model(model: ModelSpec | None, ranks: int | None) -> Iterator[Match]:
         for part in model.roots:
             for p in part.parameters:
                 if p.numel * each >= SMALLEST:
-                    yield Match(f"{p.name} in {what}", each * p.numel, f"{each} B x {' x '.join(map(str, p.shape))}", None)
+                    yield Match(
+                        f"{p.name} in {what}", each * p.numel, f"{each} B x {' x '.join(map(str, p.shape))}", None
+                    )
 
 
 def _of_work(found: Estimate | None) -> Iterator[Match]:
