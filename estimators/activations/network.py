@@ -20,6 +20,7 @@ from estimators.run import Run
 from estimators.sites import Site
 
 INT64 = 8
+GRADIENTS = ("made", "fresh", "held", "early", "late")  # the values of ``Site.gradients``
 
 
 class Question(NamedTuple):
@@ -49,15 +50,13 @@ class Level(NamedTuple):
     kept: int
     host: int
     forward: int
-    made: int  # largest moment of backward when gradients of weights are new memory
-    fresh: int  # the same when only the gradient being made is
-    held: int  # the same without gradients of weights
+    backward: tuple[tuple[int, int], ...]  # in the order of GRADIENTS: bytes without and of weight gradients
 
 
 class Stretch(NamedTuple):
     """A run of blocks in bytes."""
 
-    count: int
+    pieces: int
     levels: tuple[Level, ...]
     boundary: int
     output: int
@@ -125,13 +124,10 @@ def runs_of(question: Question) -> tuple[BlockRun, ...]:
 def network_bytes(question: Question, batch: int, seq: int) -> Bytes:
     """Everything in bytes for a micro-batch of ``batch`` sequences of ``seq`` tokens."""
 
-    def size(moments: tuple[Moment, ...], gradients: str) -> int:
-        extra = {"made": lambda m: m.weight_gradients, "fresh": lambda m: m.fresh_gradient, "held": lambda m: 0}[gradients]
-        return max((evaluate(m.live, batch, seq) + extra(m) for m in moments), default=0)
-
     def level(kept: Kept) -> Level:
-        return Level(evaluate(kept.kept, batch, seq), evaluate(kept.host, batch, seq), size(kept.forward, "held"),
-                     size(kept.backward, "made"), size(kept.backward, "fresh"), size(kept.backward, "held"))  # fmt: skip
+        forward = max((evaluate(m.live, batch, seq) for m in kept.forward), default=0)
+        sizes = [(evaluate(m.live, batch, seq), m.weight_gradients, m.fresh_gradient) for m in kept.backward]
+        return Level(evaluate(kept.kept, batch, seq), evaluate(kept.host, batch, seq), forward, _by_gradients(sizes))
 
     stretches = tuple(
         Stretch(
@@ -146,6 +142,18 @@ def network_bytes(question: Question, batch: int, seq: int) -> Bytes:
     last = level(Kept(end.saved_size, (0,) * 6, end.forward, end.backward, False))
     held = evaluate(end.held, batch, seq)
     return Bytes(stretches, last, end.saved_bytes(batch, seq), stretches[-1].output, held, 2 * batch * seq * INT64)
+
+
+def _by_gradients(sizes: list[tuple[int, int, int]]) -> tuple[tuple[int, int], ...]:
+    """The largest moment of backward by what counts as new memory; each (live, all weight gradients, the fresh one)."""
+    nothing = [(0, 0, 0)]
+    early = [s for s in sizes if not s[1]] or nothing
+    late = [s for s in sizes if s[1]] or nothing
+    sizes = sizes or nothing
+    live, made, _ = max(sizes, key=lambda s: s[0] + s[1])
+    other, _, fresh = max(sizes, key=lambda s: s[0] + s[2])
+    highest = [max(s[0] for s in some) for some in (sizes, early, late)]
+    return ((live, made), (other, fresh), (highest[0], 0), (highest[1], 0), (highest[2], 0))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -196,9 +204,9 @@ def _saved(found: Bytes, site: Site) -> Iterator[Term]:
     kept = shared = copies = 0
     for number, stretch in enumerate(found.stretches):
         if number < site.part:
-            pieces = stretch.count
+            pieces = stretch.pieces
         elif number == site.part:
-            pieces = site.index + (site.direction == "backward" and site.stage in ("before", "during"))
+            pieces = site.piece + (site.direction == "backward" and site.stage in ("before", "during"))
         else:
             pieces = 0
         kept += stretch.kept(pieces)
@@ -211,7 +219,7 @@ def _saved(found: Bytes, site: Site) -> Iterator[Term]:
 
 def _at_block(found: Bytes, site: Site) -> Iterator[Term]:
     stretch = found.stretches[site.part]
-    level = stretch.levels[site.index % len(stretch.levels)]
+    level = stretch.levels[site.piece % len(stretch.levels)]
     if site.direction == "forward":
         if site.stage == "during":
             yield Term("block being computed", "activations", level.forward, "largest moment of its forward")
@@ -220,9 +228,10 @@ def _at_block(found: Bytes, site: Site) -> Iterator[Term]:
     elif site.stage == "before":
         yield Term("incoming gradient", "activations", stretch.output, "of the block's output")
     elif site.stage == "during":
-        work = getattr(level, site.gradients)
-        yield Term("block in backward", "activations", max(stretch.output + work, 0),
+        work, gradients = level.backward[GRADIENTS.index(site.gradients)]
+        yield Term("block in backward", "activations", stretch.output + work,
                    "recompute and gradients at their largest, beside what was kept")  # fmt: skip
+        yield Term("gradients of the block's weights", "gradients", gradients, "made by then, in the dtype of the weights")
     else:
         yield Term("outgoing gradient", "activations", stretch.boundary, "of the block's input")
 
@@ -234,7 +243,9 @@ def _at_end(found: Bytes, site: Site) -> Iterator[Term]:
             yield Term("outgoing gradient", "activations", found.end_gradient, "of the last block's output")
             return
         yield Term("head and loss, kept", "logits", found.end_saved, "log-probabilities, final norm")
-        yield Term("head and loss in backward", "logits", max(getattr(found.end, site.gradients), 0), "gradients of logits")
+        work, gradients = found.end.backward[GRADIENTS.index(site.gradients)]
+        yield Term("head and loss in backward", "logits", work, "gradients of logits, less what is freed by then")
+        yield Term("gradients of the head's weights", "gradients", gradients, "made by then, in the dtype of the weights")
         return
     if site.stage == "during":
         yield Term("head and loss", "logits", found.end.forward, "logits, their fp32 copy, log-probabilities")

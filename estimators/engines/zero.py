@@ -16,7 +16,7 @@ from functools import lru_cache
 from estimators.engines import zero0, zero3, zero12
 from estimators.engines.zero_common import Terms
 from estimators.run import Run
-from estimators.sites import END, OUTSIDE, Site
+from estimators.sites import Site
 
 _STAGES = {0: zero0.moments, 1: zero12.moments, 2: zero12.moments, 3: zero3.moments}
 
@@ -28,7 +28,7 @@ def moments_of(run: Run) -> Mapping[str, Sequence[tuple[Site, Terms]]]:
 
 def moments(run: Run) -> Mapping[str, tuple[Terms, ...]]:
     """The candidates alone."""
-    return {name: tuple(found) for name, found in _STAGES[run.strategy.stage](run).items()}
+    return {name: tuple(terms for _, terms in found) for name, found in moments_of(run).items()}
 
 
 class _Question:
@@ -57,16 +57,4 @@ class _Question:
 
 @lru_cache(maxsize=4096)
 def _placed(question: _Question) -> Mapping[str, Sequence[tuple[Site, Terms]]]:
-    run = question.run
-    last = len(run.model.blocks) - 1
-    end = run.model.blocks[-1].count - 1 if last >= 0 else 0
-    sites = {
-        "forward": [Site("forward", last, end, "during")],
-        "loss": [Site("loss", END, 0, "during")],
-        "backward": [Site("backward", END, 0, "during", "fresh"), Site("backward", last, end, "during", "fresh")],
-        "reduce": [Site("backward", last, end, "after")],
-    }
-    return {
-        name: [(site, terms) for terms in found for site in sites.get(name, [OUTSIDE])]
-        for name, found in _STAGES[run.strategy.stage](run).items()
-    }
+    return _STAGES[question.run.strategy.stage](question.run)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from estimators.engines.zero_common import Moments, Sizes, Terms, load_copy, plus
+from estimators.engines.zero_common import LOSS, Moments, Sizes, Terms, forward_ends, growing, load_copy, outside, plus
 from estimators.engines.zero_layout import frozen_terms, trainable
 from estimators.model.spec import ModelSpec
 from estimators.result import Term
 from estimators.run import Run
+from estimators.sites import START, Site
 
 ENGINE_BUCKET = 500_000_000  # elements: MEMORY_OPT_ALLREDUCE_SIZE
 
@@ -45,14 +46,19 @@ def moments(run: Run) -> Moments:
     held = plus(fixed, _states(run, sizes, fused and wraps))
     bucket = Term("flattened bucket", "temporaries", largest_bucket(run.model) * e,
                   f"{largest_bucket(run.model):,} elements x {e} B: closes above {ENGINE_BUCKET:,}")  # fmt: skip
+    before = plus(held, gradients) if run.workload.grad_accum > 1 else held
+    start = Site("backward", START, 0, "before")
     return {
-        "load": _load(run, sizes, fixed, held, wraps, fused),
-        "forward": [plus(held, gradients) if run.workload.grad_accum > 1 else held],
-        "loss": [plus(held, gradients) if run.workload.grad_accum > 1 else held],
-        "backward": _backward(run, sizes, held, gradients),
-        "reduce": [plus(held, gradients, bucket)],
-        "step": _step(n, sizes, held, gradients, wraps, fused),
-        "save": [held],
+        "load": outside(_load(run, sizes, fixed, held, wraps, fused)),
+        "forward": [(site, before) for site in forward_ends(run.model)],
+        "loss": [(LOSS, before)],
+        "backward": [
+            *growing(run.model, before, gradients, run.workload.grad_accum > 1),
+            *((start, terms) for terms in _backward(run, sizes, held, gradients)),
+        ],
+        "reduce": [(start, plus(held, gradients, bucket))],
+        "step": outside(_step(n, sizes, held, gradients, wraps, fused)),
+        "save": outside([held]),
     }
 
 

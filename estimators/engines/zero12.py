@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from estimators.engines.zero_common import Moments, Sizes, load_copy, plus, total
+from estimators.engines.zero_common import LOSS, Moments, Sizes, forward_ends, growing, load_copy, outside, plus, total
 from estimators.engines.zero_layout import Partition, frozen_terms, owned, partition, trainable
 from estimators.engines.zero_offload import accumulated12, staging12
-from estimators.engines.zero_reduce import NORM_BYTES, Collected, Rules, collect
+from estimators.engines.zero_reduce import NORM_BYTES, Held, Rules, collect
 from estimators.model.spec import ModelSpec
 from estimators.result import Term
 from estimators.run import Run
+from estimators.sites import START, Site
 
 ENGINE_BUCKET = 500_000_000  # elements: MEMORY_OPT_ALLREDUCE_SIZE of deepspeed/runtime/engine.py
 
@@ -30,16 +31,22 @@ def moments(run: Run) -> Moments:
     held = plus(fixed, *_states(run, sizes, share), *more)
     rules = _rules(run, sizes)
     found = collect(run.model, run.ranks, rules)
-    carried = _carried(run, sizes, share)
+    before = plus(held, *_carried(run, sizes, share))
     return {
-        "load": _load(run, sizes, share, fixed),
-        "forward": [plus(held, *carried)],
-        "loss": [plus(held, *carried)],
-        "backward": [plus(held, *_backward(run, sizes, share, rules, found))],
-        "reduce": [plus(held, *_reduce(run, sizes, share, rules, found))],
-        "step": [plus(held, *now) for now in _step(run, sizes, share)],
-        "save": [held],
+        "load": outside(_load(run, sizes, share, fixed)),
+        "forward": [(site, before) for site in forward_ends(run.model)],
+        "loss": [(LOSS, before)],
+        "backward": [(at(h), plus(held, *_backward(run, sizes, share, rules, h))) for h in found.backward],
+        "reduce": [(at(h), plus(held, *_reduce(run, sizes, share, rules, h))) for h in found.reduce],
+        "step": outside(plus(held, *now) for now in _step(run, sizes, share)),
+        "save": outside([held]),
     }
+
+
+def at(held: Held) -> Site:
+    """The place of a moment of backward; behind the first block nothing of the network is left."""
+    part, index = held.spot
+    return Site("backward", part, index, "before" if part == START else "during", held.how)
 
 
 # -- what stays ------------------------------------------------------------------------------------------------------
@@ -132,18 +139,19 @@ def _carried(run: Run, sizes: Sizes, share: Partition) -> tuple[Term, ...]:
     return () if run.strategy.optimizer else (_pieces(share, sizes, padding=False),)
 
 
-def _backward(run: Run, sizes: Sizes, share: Partition, rules: Rules, found: Collected) -> tuple[Term, ...]:
+def _backward(run: Run, sizes: Sizes, share: Partition, rules: Rules, found: Held) -> tuple[Term, ...]:
     gradients = Term(
-        "gradients", "gradients", found.backward * rules.element,
-        f"{found.backward:,} elements x {rules.element} B: "
+        "gradients", "gradients", found.gradients * rules.element,
+        f"{found.gradients:,} elements x {rules.element} B: "
         + ("whole until they are reduced" if rules.loaded else "those of this rank's share, and the one just computed"),
     )  # fmt: skip
-    return (gradients, _bucket(run, rules), *_accumulated(run, sizes, share, rules))
+    bucket = (_bucket(run, rules),) if found.has_bucket else ()
+    return (gradients, *bucket, *_accumulated(run, sizes, share, rules))
 
 
-def _reduce(run: Run, sizes: Sizes, share: Partition, rules: Rules, found: Collected) -> tuple[Term, ...]:
-    gradients = Term("gradients", "gradients", found.reduce * rules.element,
-                     f"{found.reduce:,} elements x {rules.element} B outside the bucket")  # fmt: skip
+def _reduce(run: Run, sizes: Sizes, share: Partition, rules: Rules, found: Held) -> tuple[Term, ...]:
+    gradients = Term("gradients", "gradients", found.gradients * rules.element,
+                     f"{found.gradients:,} elements x {rules.element} B outside the bucket")  # fmt: skip
     copies = Term("flattened bucket", "temporaries", found.copies,
                   "slices of one bucket, copied into one tensor to be reduced (allreduce_bucket)")  # fmt: skip
     return (gradients, _bucket(run, rules), copies, *_accumulated(run, sizes, share, rules))
@@ -250,12 +258,14 @@ def _bf16_optimizer(run: Run, sizes: Sizes) -> Moments:
     one = Term("fp32 copy of one gradient", "temporaries", largest * 4, f"{largest:,} elements x 4 B (_update_hp_grad)")
     numel_before = Term("parameters before flattening", "params", numel * sizes.element,
                         f"{numel:,} elements x {sizes.element} B, copied into the flat group")  # fmt: skip
+    before = plus(held, lp) if run.workload.grad_accum > 1 else held
+    start = Site("backward", START, 0, "before")
     return {
-        "load": [fixed, plus(frozen_terms(run), numel_before, fixed[0]), *load_copy(run, sizes)],
-        "forward": [plus(held, lp) if run.workload.grad_accum > 1 else held],
-        "loss": [plus(held, lp) if run.workload.grad_accum > 1 else held],
-        "backward": [plus(held, lp, one)],
-        "reduce": [plus(held, lp, wire)],
-        "step": [plus(held, lp)],
-        "save": [held],
+        "load": outside([fixed, plus(frozen_terms(run), numel_before, fixed[0]), *load_copy(run, sizes)]),
+        "forward": [(site, before) for site in forward_ends(run.model)],
+        "loss": [(LOSS, before)],
+        "backward": [*growing(run.model, before, lp, run.workload.grad_accum > 1), (start, plus(held, lp, one))],
+        "reduce": [(start, plus(held, lp, wire))],
+        "step": outside([plus(held, lp)]),
+        "save": outside([held]),
     }

@@ -10,14 +10,15 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import accumulate
 
-from estimators.engines.zero_common import Moments, Sizes, Terms, host_term, load_copy, plus
+from estimators.engines.zero_common import LOSS, Moments, Sizes, Terms, host_term, load_copy, outside, plus
 from estimators.engines.zero_fetch import Fetched, Live, Setting, fetched
-from estimators.engines.zero_layout import buffer_bytes, frozen_bytes, shards, trainable
+from estimators.engines.zero_layout import Spot, buffer_bytes, frozen_bytes, shards, trainable
 from estimators.engines.zero_offload import host3, on_gpu
 from estimators.engines.zero_reduce import NORM_BYTES
 from estimators.model.spec import ModelSpec
 from estimators.result import Term
 from estimators.run import Run
+from estimators.sites import END, START, Site
 from estimators.units import ceil_div, round_up
 
 QUANTISED_GROUP = 8000  # elements that share one fp32 scale (partition_parameters.py, CUDAQuantizer.target_group_size)
@@ -31,15 +32,34 @@ def moments(run: Run) -> Moments:
     groups = sub_groups(run.model, n, int(run.settings.knobs["sub_group_size"]))
     fixed = (*_shards(run, sizes, n), *_optimizer(run, sizes, groups), *_gradients(run, sizes, n))
     held = plus(fixed, *_states(run, sizes, groups))
+
+    def gathered(now: Live) -> Terms:
+        return plus(held, *_live(run, sizes, n, now, live, small))
+
+    forward = [(Site("forward", *spot, "during"), gathered(now)) for spot, now in live.forward if spot[0] != END]
+    head = [(LOSS, gathered(now)) for spot, now in live.forward if spot[0] == END]
+    start = (Site("backward", END, 0, "during", "early"), gathered(live.loss))
     return {
-        "load": _load(run, sizes, n, groups, fixed),
-        "forward": [plus(held, *_live(run, sizes, n, live.forward, live, small))],
-        "loss": [plus(held, *_live(run, sizes, n, live.loss, live, small))],
-        "backward": [plus(held, *_live(run, sizes, n, live.backward, live, small))],
-        "reduce": [plus(held, *now) for now in _reduce(run, sizes, n, live, small)],
-        "step": [plus(held, *now) for now in _step(run, sizes, n, groups, small)],
-        "save": [_save(run, sizes, n, held, small)],
+        "load": outside(_load(run, sizes, n, groups, fixed)),
+        "forward": forward,
+        "loss": [(LOSS, gathered(live.loss)), *head],
+        "backward": [start, *((_at(spot), gathered(now)) for spot, now in live.backward)],
+        "reduce": [
+            (_at(spot), plus(held, *terms))
+            for spot, now in live.reduce
+            for terms in _reduce(run, sizes, n, now, live, small)
+        ],
+        "step": outside(plus(held, *now) for now in _step(run, sizes, n, groups, small)),
+        "save": outside([_save(run, sizes, n, held, small)]),
     }
+
+
+def _at(spot: Spot) -> Site:
+    """The place of a moment of backward: gradients are in the engine's amounts."""
+    part, index = spot
+    if part == START:
+        return Site("backward", START, 0, "before")
+    return Site("backward", part, index, "during", "late" if part == END else "held")
 
 
 def setting(run: Run) -> Setting:
@@ -179,8 +199,7 @@ def _live(run: Run, sizes: Sizes, n: int, now: Live, live: Fetched, small: Term)
     )  # fmt: skip
 
 
-def _reduce(run: Run, sizes: Sizes, n: int, live: Fetched, small: Term) -> list[Terms]:
-    now = live.reduce
+def _reduce(run: Run, sizes: Sizes, n: int, now: Live, live: Fetched, small: Term) -> list[Terms]:
     shard = ceil_div(now.reduced, n)
     scatter = bool(run.settings.knobs.get("reduce_scatter", True))
     copied = Term("concatenated gradients", "temporaries", now.copied * sizes.element if scatter else 0,

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 from estimators.devices import DEVICES
 from estimators.optimizers import BESIDE, MANAGED, state_bytes, tables_bytes
+from estimators.model.spec import ModelSpec
 from estimators.result import Term
 from estimators.run import Run
+from estimators.sites import END, OUTSIDE, Site
 from estimators.units import power_of_two
 from estimators.workload import DTYPE_BYTES
 
 Terms = tuple[Term, ...]
-Moments = dict[str, list[Terms]]  # instant -> what may be its largest moment
+Moments = dict[str, list[tuple[Site, Terms]]]  # instant -> what may be its largest moment, and where it stands
+LOSS = Site("loss", END, 0, "during")
 
 PINNED_MINIMUM = 512  # bytes: a smaller page-locked block still takes this much
 
@@ -26,6 +29,34 @@ def plus(*parts: Term | Terms) -> Terms:
             if term.bytes:
                 found.append(term)
     return tuple(found)
+
+
+def outside(candidates: Iterable[Terms]) -> list[tuple[Site, Terms]]:
+    """Moments at which nothing of the network is alive."""
+    return [(OUTSIDE, terms) for terms in candidates]
+
+
+def forward_ends(model: ModelSpec) -> list[Site]:
+    """The last block of every run: what is saved only grows."""
+    return [Site("forward", number, part.count - 1, "during") for number, part in enumerate(model.blocks)]
+
+
+def growing(model: ModelSpec, before: Terms, whole: Term, held_before: bool) -> list[tuple[Site, Terms]]:
+    """Whole gradients pile up from the head to the first block, or stand there from earlier micro-steps."""
+    if held_before:
+        return [(Site("backward", END, 0, "during", "fresh"), before)]
+    found, done = [(Site("backward", END, 0, "during", "made"), before)], 0
+    element = whole.bytes // max(model.num_trainable, 1)
+    number = len(model.blocks)
+    for part in reversed(model.parts):
+        one = sum(p.numel for p in part.parameters if p.trainable)
+        number -= part.is_block
+        for index in sorted({part.count - 1, 0}, reverse=True) if part.is_block else ():
+            behind = done + one * (part.count - 1 - index)
+            term = Term(whole.name, whole.category, behind * element, f"{behind:,} elements x {element} B, made so far")
+            found.append((Site("backward", number, index, "during", "made"), plus(before, term)))
+        done += one * part.count
+    return found
 
 
 def total(terms: Iterable[Term], place: str = "gpu") -> int:

@@ -10,12 +10,15 @@ The third micro-step and later ones are replayed: the trace of modules is comple
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
 from estimators.engines.zero_modules import FETCH, FORWARD, HALF, RECOMPUTE, RELEASE, Call, Modules, modules
+from estimators.engines.zero_layout import Spot
 from estimators.model.spec import ModelSpec
+from estimators.sites import END, START
 
 NO_REUSE = 1 << 62
 
@@ -59,10 +62,10 @@ class Fetched:
     """Moments of a micro-step."""
 
     persistent: tuple[int, ...]  # elements of each parameter that stays gathered
-    forward: Live
+    forward: tuple[tuple[Spot, Live], ...]  # at each place that can be the largest, in the order of time
     loss: Live  # after the last module of forward
-    backward: Live
-    reduce: Live
+    backward: tuple[tuple[Spot, Live], ...]
+    reduce: tuple[tuple[Spot, Live], ...]
 
 
 # -- the replay ------------------------------------------------------------------------------------------------------
@@ -84,6 +87,15 @@ def persistent(net: Modules, setting: Setting) -> set[int]:
     return kept
 
 
+def rising(moments: Iterable[tuple[Spot, Live]]) -> tuple[tuple[Spot, Live], ...]:
+    """Where activations shrink from moment to moment, only one that exceeds all before it can be the largest."""
+    kept: list[tuple[Spot, Live]] = []
+    for spot, live in moments:
+        if not kept or spot[0] in (START, END) or kept[-1][0][0] == END or live.size > kept[-1][1].size:
+            kept.append((spot, live))
+    return tuple(kept)
+
+
 class _Coordinator:
     """State of one micro-step. Names follow the source."""
 
@@ -102,7 +114,8 @@ class _Coordinator:
         self.halves: set[int] = set()  # tied weights: the head's gradient waits in autograd for the embedding's
         self.secondary: set[int] = set(range(len(net.numels))) if setting.accumulates else set()
         self.cut = sum(net.numels[i] for i in self.secondary)
-        self.best = {"forward": self._live(), "backward": Live(), "reduce": Live()}
+        self.spot: Spot = (START, 0)
+        self.best: dict[str, dict[Spot, Live]] = {"forward": {self.spot: self._live()}, "backward": {}, "reduce": {}}
         self.phase = "forward"
         self._trace()
 
@@ -119,8 +132,10 @@ class _Coordinator:
         loss = Live()
         for call in self.net.calls:
             if self.phase == "forward" and call.phase != FORWARD:
-                loss = self.best["backward"] = self._live()
-                self.phase = "backward"
+                loss = self._live()
+                self.phase, self.spot = "backward", (END, 0)
+                self._now()
+            self._move(call)
             if call.kind == FETCH:
                 self._fetch(call)
             elif call.kind == RELEASE:
@@ -134,7 +149,16 @@ class _Coordinator:
             self.active[index].clear()
             self._free(index)
         kept = tuple(self.net.numels[i] for i in sorted(self.persist))
-        return Fetched(kept, self.best["forward"], loss, self.best["backward"], self.best["reduce"])
+        forward = tuple(reversed(rising(reversed(self.best["forward"].items()))))
+        backward, reduce = (rising(self.best[name].items()) for name in ("backward", "reduce"))
+        return Fetched(kept, forward, loss, backward, reduce)
+
+    def _move(self, call: Call) -> None:
+        """Outside blocks: in forward the head once the last block is done; in backward the start once the first is."""
+        if call.block:
+            self.spot = self.net.spots[call.block]
+        elif self.spot[0] >= 0 and call.kind == FETCH and call.owned:
+            self.spot = (END if self.phase == "forward" else START, 0)
 
     def _live(self, **more: int) -> Live:
         group = self.setting.hpz
@@ -144,8 +168,9 @@ class _Coordinator:
         )
 
     def _see(self, phase: str, now: Live) -> None:
-        if now.size > self.best[phase].size:
-            self.best[phase] = now
+        best = self.best[phase].get(self.spot)
+        if best is None or now.size > best.size:
+            self.best[phase][self.spot] = now
 
     def _now(self) -> None:
         self._see(self.phase, self._live())

@@ -13,6 +13,7 @@ from itertools import accumulate
 from estimators.model.spec import ModelSpec, Part
 from estimators.result import Term
 from estimators.run import Run
+from estimators.sites import END, START
 from estimators.units import ceil_div, round_up
 from estimators.workload import DTYPE_BYTES
 
@@ -28,6 +29,25 @@ _RUNS_AT = {
 }  # fmt: skip
 
 
+Spot = tuple[int, int]  # run of blocks and piece of it; START or END outside them: the part and index of a ``Site``
+
+
+def spots_of(model: ModelSpec) -> list[tuple[Part, Spot]]:
+    """Every part with its place; root parameters between two runs of blocks stand with the last block before them."""
+    blocks = [at for at, part in enumerate(model.parts) if part.is_block]
+    found: list[tuple[Part, Spot]] = []
+    number = -1
+    for at, part in enumerate(model.parts):
+        if part.is_block:
+            number += 1
+            found.append((part, (number, 0)))
+        elif not blocks or at < blocks[0]:
+            found.append((part, (START, 0)))
+        else:
+            found.append((part, (END, 0) if at > blocks[-1] else (number, model.blocks[number].count - 1)))
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class Layout:
     """Trainable parameters: sizes in the order of the flat group, and their indices in other orders."""
@@ -36,6 +56,7 @@ class Layout:
     ends: tuple[int, ...]  # running sums of sizes
     executed: tuple[int, ...]
     order: tuple[int, ...] = ()  # in the order of ``module.parameters()``
+    spots: tuple[Spot, ...] = ()  # where each stands in the network
     tied: int = -1  # of the embedding that a head shares: half of its gradient waits in autograd through backward
 
     @property
@@ -70,15 +91,18 @@ def trainable(model: ModelSpec, dealt_to: int = 1) -> Layout:
     sizes: list[int] = []
     executed: list[int] = []
     tied, shared = -1, set(model.tied.values())
-    for part in model.parts:
+    spots: list[Spot] = []
+    for part, spot in spots_of(model):
         here = [p.numel for p in part.parameters if p.trainable]
         place = {i: n for n, i in enumerate(i for i, p in enumerate(part.parameters) if p.trainable)}
         order = [place[i] for i in execution_order(part) if i in place]
         tied = next((len(sizes) + place[i] for i in place if part.parameters[i].name in shared), tied)
-        for _ in range(part.count):
+        for index in range(part.count):
             executed.extend(len(sizes) + i for i in order)
             sizes.extend(here)
-    return Layout(tuple(sizes), tuple(accumulate(sizes)), tuple(executed), tuple(range(len(sizes))), tied)
+            spots.extend([(spot[0], index) if part.is_block else spot] * len(here))
+    numbers = tuple(range(len(sizes)))
+    return Layout(tuple(sizes), tuple(accumulate(sizes)), tuple(executed), numbers, tuple(spots), tied)
 
 
 def _dealt(layout: Layout, ranks: int) -> Layout:
@@ -90,6 +114,7 @@ def _dealt(layout: Layout, ranks: int) -> Layout:
         tuple(accumulate(sizes)),
         tuple(now[i] for i in layout.executed),
         tuple(now[i] for i in layout.order),
+        tuple(layout.spots[i] for i in before),
         now.get(layout.tied, -1),
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from estimators.engines.zero_layout import execution_order
+from estimators.engines.zero_layout import Spot, execution_order
 from estimators.model.spec import ModelSpec
 
 FETCH, RELEASE, GRADIENT, HALF = "fetch", "release", "gradient", "half of a tied gradient"
@@ -38,6 +38,7 @@ class Call(NamedTuple):
     phase: str
     path: str
     owned: tuple[int, ...]
+    block: str = ""  # the block around it; empty outside blocks, and for modules around blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +48,7 @@ class Modules:
     numels: tuple[int, ...]
     trains: tuple[bool, ...]
     calls: tuple[Call, ...]
+    spots: dict[str, Spot]  # of each block
 
 
 @lru_cache(maxsize=128)
@@ -70,7 +72,22 @@ def modules(model: ModelSpec, recompute: bool) -> Modules:
     heads = [Leaf(name.rpartition(".")[0], (roots[to],), "") for name, to in model.tied.items() if to in roots]
     tied = {roots[to] for to in model.tied.values() if to in roots}
     calls = _Calls([*leaves, *heads], trains, tied)
-    return Modules(tuple(numels), tuple(trains), tuple(calls.all(recompute)))
+    spots = {
+        part.prefix.format(part.first + index): (number, index)
+        for number, part in enumerate(model.blocks)
+        for index in range(part.count)
+    }
+    placed = tuple(call._replace(block=_block_of(call.path, spots)) for call in calls.all(recompute))
+    return Modules(tuple(numels), tuple(trains), placed, spots)
+
+
+def _block_of(path: str, spots: dict[str, Spot]) -> str:
+    """The block that a module lies in, by the first number in its path that names one."""
+    pieces = path.split(".")
+    for depth, piece in enumerate(pieces):
+        if piece.isdigit() and (stem := ".".join(pieces[: depth + 1])) in spots:
+            return stem
+    return ""
 
 
 def _silent(model: ModelSpec) -> list[Leaf]:
@@ -115,6 +132,7 @@ class _Calls:
         self.around = {leaf.path: _containers(leaf.path) for leaf in leaves}
         # peft's layers ask for the dtype of lora_A: DeepSpeed makes it an external parameter of the layer
         self.external = {self.around[leaf.path][-1]: leaf.owned for leaf in leaves if ".lora_A." in leaf.path}
+        self.fed: set[str] = set()  # modules whose input needs a gradient
         self.inside: dict[str, list[Leaf]] = {}
         for leaf in leaves:
             self.inside.setdefault(leaf.block, []).append(leaf)
@@ -132,13 +150,17 @@ class _Calls:
         """Close what is left, open what is entered."""
         while open_ and open_[-1] not in wanted:
             path = open_.pop()
-            yield Call(RELEASE, phase, path, self.external.get(path, ()))
+            if phase != BACKWARD or path in self.fed:
+                yield Call(RELEASE, phase, path, self.external.get(path, ()))
         for path in wanted[len(open_) :]:
             open_.append(path)
             yield Call(FETCH, phase, path, self.external.get(path, ()))
 
     def _backward(self, recompute: bool) -> Iterator[Call]:
-        """The reverse; a block runs forward again when its last module is reached. The first module is not released."""
+        """The reverse; a block runs forward again when its last module is reached.
+
+        A module whose input needs no gradient is not released: the embedding, and adapters on the first block.
+        """
         first, block = self.leaves[0].path, ""
         open_: list[str] = []
         reached = self._reached(recompute)
@@ -151,8 +173,8 @@ class _Calls:
                 yield from self._recomputed(leaf.block)
             block = leaf.block
             half = leaf.path != first and self.tied.intersection(leaf.owned)
-            yield Call(HALF if half else GRADIENT, BACKWARD, leaf.path, tuple(reversed(leaf.owned)))
-            if leaf.path != first:
+            yield Call(HALF if half else GRADIENT, BACKWARD, leaf.path, leaf.owned)
+            if leaf.path in self.fed:
                 yield Call(RELEASE, BACKWARD, leaf.path, leaf.owned)
 
     def _reached(self, recompute: bool) -> set[str]:
@@ -162,15 +184,20 @@ class _Calls:
         """
         needs = bool(recompute and self.external)
         found: set[str] = set()
+        opened: set[str] = set()
         entered, before = "", needs
         for leaf in self.leaves:
             name = next((n for n in leaf.path.split(".") if n in _PARALLEL), "")
             parent = leaf.path.partition("." + name)[0] if name else ""
             if parent != entered:
                 entered, before = parent, needs
+            is_fed = before if parent else needs
+            if is_fed:
+                self.fed.update((leaf.path, *(c for c in self.around[leaf.path] if c not in opened)))
+            opened.update(self.around[leaf.path])
             trained = any(self.trains[i] for i in leaf.owned)
             is_silent = not leaf.owned and not leaf.block
-            if not is_silent and (trained or (before if parent else needs)):
+            if not is_silent and (trained or is_fed):
                 found.add(leaf.path)
             needs = needs or trained
         return found

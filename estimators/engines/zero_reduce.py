@@ -6,11 +6,14 @@ A replay of stage_1_and_2.py (``reduce_independent_p_g_buckets_and_remove_grads`
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
-from estimators.engines.zero_layout import Layout, owned, partition, trainable
+from estimators.engines.zero_layout import Layout, Spot, owned, partition, trainable
 from estimators.model.spec import ModelSpec
+from estimators.sites import END, START
 
 NORM_BYTES = 8  # gradients are squared in fp64 (zero/utils.py, get_norm_dtype)
 
@@ -39,24 +42,42 @@ class Rules:
     offload: bool = False  # own gradients are copied to the host
 
 
+class Held(NamedTuple):
+    """One moment of backward: where, elements of gradients, bytes of copies beside them, and how new gradients count."""
+
+    spot: Spot
+    gradients: int
+    copies: int = 0  # bytes of the flattened bucket, or of a norm's fp64 copy
+    how: str = "late"
+    has_bucket: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Largest moments of one backward, in elements of gradients held, and bytes of copies beside them."""
+    """Moments of one backward that can be the largest, in the order of time."""
 
-    backward: int  # at the entry of a gradient hook
-    reduce: int  # while a bucket is reduced
-    copies: int  # bytes of the flattened bucket, or of a norm's fp64 copy, at that moment
+    backward: tuple[Held, ...]  # at the entry of a gradient hook
+    reduce: tuple[Held, ...]  # while a bucket is reduced
 
 
 @lru_cache(maxsize=4096)
 def collect(model: ModelSpec, ranks: int, rules: Rules) -> Collected:
-    """The worst of the ranks that can be worst: the one that touches most, and those whose share is reduced early."""
+    """Of the ranks that can be worst: the one that touches most, and those whose share is reduced early."""
     layout, share = trainable(model, rules.dealt_to), partition(model, ranks, rules.dealt_to)
     early = {0, min(1, ranks - 1), layout.ends[0] // share.share} if rules.at_the_end else {ranks - 1}
     most = max(range(ranks), key=lambda r: share.pieces[r] + share.padding[r])
     found = [_Replay(layout, share.share, rank, rules).run() for rank in {most, *early}]
-    busiest = max(found, key=lambda c: c.reduce * rules.element + c.copies)
-    return Collected(max(c.backward for c in found), busiest.reduce, busiest.copies)
+    backward = {h: None for c in found for h in c.backward}
+    return Collected(tuple(backward), tuple({h: None for c in found for h in c.reduce}))
+
+
+def records(moments: Iterable[Held], size: Callable[[Held], int]) -> tuple[Held, ...]:
+    """Activations shrink as backward goes on: only a moment that holds more than every earlier one can be the largest."""
+    kept: list[Held] = []
+    for held in moments:
+        if not kept or held.spot[0] == START or size(held) > size(kept[-1]):
+            kept.append(held)
+    return tuple(kept)
 
 
 @dataclass
@@ -70,9 +91,9 @@ class _Replay:
     elements: int = 0
     bucket: list[int] = field(default_factory=list)
     pending: list[int] = field(default_factory=list)  # in the bucket's list, but not in its buffer
-    backward: int = 0
-    reduce: int = 0
-    copies: int = 0
+    spot: Spot = (START, 0)
+    backward: dict[Spot, int] = field(default_factory=dict)  # the most gradients at each place, in the order of time
+    reduce: dict[Spot, tuple[int, int]] = field(default_factory=dict)
 
     def run(self) -> Collected:
         sizes, rules = self.layout.sizes, self.rules
@@ -84,28 +105,56 @@ class _Replay:
             self.alive = self.layout.numel
         if half >= 0:
             self.alive += sizes[half]
-        self.backward = self.alive + (waiting * (3 if rules.accumulates else 2) if rules.at_the_end else 0)
+        if rules.at_the_end:
+            self._see(self.alive + waiting * (3 if rules.accumulates else 2))
         for index in order:
             numel = sizes[index]
+            self.spot = self.spot if rules.at_the_end else self.layout.spots[index]
             if index == half:  # autograd adds two halves: three tensors
-                self.backward = max(self.backward, self.alive + self.pieces + 2 * numel)
+                self._see(self.alive + self.pieces + 2 * numel)
             if not rules.loaded:
                 self.alive += numel if index != half else 0
-                self.backward = max(self.backward, self.alive + self.pieces)
+                self._see(self.alive + self.pieces)
             elif index == half:
                 self.alive -= numel
+            self._see(self.alive + self.pieces)
             if self.elements + numel > rules.bucket:
                 self._flush()
             if numel > rules.bucket or not rules.contiguous:
                 self.pending.append(index)
                 if rules.offload:  # an oversized gradient is cloned
-                    self.backward = max(self.backward, self.alive + self.pieces + numel)
+                    self._see(self.alive + self.pieces + numel)
             else:
                 self.alive -= numel
             self.elements += numel
             self.bucket.append(index)
         self._flush()
-        return Collected(self.backward, self.reduce, self.copies)
+        element = rules.element
+        before = Held((END, 0), self._at_start(), 0, "early", False)
+        backward = [before, *self._piling_up(), *(Held(spot, size) for spot, size in self.backward.items())]
+        reduce = (Held(spot, size, copies) for spot, (size, copies) in self.reduce.items())
+        return Collected(records(backward, lambda h: h.gradients), records(reduce, lambda h: h.gradients * element + h.copies))
+
+    def _at_start(self) -> int:
+        """Gradients of earlier micro-steps that stand beside the parameters."""
+        return self.layout.numel if self.rules.loaded and self.rules.accumulates else 0
+
+    def _piling_up(self) -> Iterator[Held]:
+        """Stage 1 without overlap: whole gradients behind the block that works, one more with each."""
+        if not self.rules.at_the_end:
+            return
+        if self.rules.accumulates:
+            yield Held((END, 0), self.layout.numel, 0, "fresh", True)
+            return
+        done, seen = 0, (-2, 0)
+        for index in reversed(self.layout.executed):
+            spot = self.layout.spots[index]
+            if spot != seen and spot[0] != START:
+                yield Held(spot, done, 0, "made", False)
+            seen, done = spot, done + self.layout.sizes[index]
+
+    def _see(self, elements: int) -> None:
+        self.backward[self.spot] = max(self.backward.get(self.spot, 0), elements)
 
     def _flush(self) -> None:
         if not self.bucket:
@@ -126,12 +175,13 @@ class _Replay:
             stays = (is_mine and (rules.compact or not rules.contiguous)) if is_mine else rules.keeps_others
             self.alive -= 0 if stays and not rules.offload else sizes[index]
         self.bucket, self.pending, self.elements = [], [], 0
-        self.backward = max(self.backward, self.alive + self.pieces)
+        self._see(self.alive + self.pieces)
 
     def _moment(self, copies: int) -> None:
-        held = self.alive + self.pieces
-        if held * self.rules.element + copies > self.reduce * self.rules.element + self.copies:
-            self.reduce, self.copies = held, copies
+        held, element = self.alive + self.pieces, self.rules.element
+        best = self.reduce.get(self.spot, (0, 0))
+        if held * element + copies > best[0] * element + best[1]:
+            self.reduce[self.spot] = (held, copies)
 
     def _slice(self, index: int) -> int:
         end = self.layout.ends[index]

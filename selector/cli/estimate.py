@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from selector.cli.output import check_format, emit
 from selector.cli.parser import add_question_flags, question_of
@@ -29,7 +30,8 @@ def run(parsed: argparse.Namespace) -> int:
     from selector.report.text import by_verdict, headline
 
     model, cluster, fields = question_of(parsed)
-    strategies, notes = parsed.strategy, []
+    strategies: list[Any] | None = parsed.strategy
+    notes: list[str] = []
     if parsed.config:
         from selector.cli.configured import merge_config
 
