@@ -67,8 +67,8 @@ def batch_none(setup: Setup) -> Hits:
     fills = setup.hf or any(value == AUTO for _, value in leaves(setup.ds.data))
     if setup.ds and not fills and TRAIN not in setup.ds and MICRO not in setup.ds and "zero_optimization" in setup.ds:
         part = setup.ds.data.keys() == {"zero_optimization"}  # to be merged with the rest
-        hit = setup.ds.hit(MICRO, "the file gives no batch size", setup.ds.put(MICRO, 1), severity=WARNING if part else "")
-        yield hit
+        edit = setup.ds.put(MICRO, 1)
+        yield setup.ds.hit(MICRO, "the file gives no batch size", edit, severity=WARNING if part else "")
 
 
 @rule(

@@ -11,6 +11,8 @@ BNB = "from transformers import BitsAndBytesConfig\nc = BitsAndBytesConfig(load_
 BF16, FP16 = ", dtype=torch.bfloat16", ", dtype=torch.float16"
 STORED = ", bnb_4bit_quant_storage=torch.bfloat16"
 LORA = args(finetuning_type="lora")
+MESH = "m = init_device_mesh('cuda', {})\nFSDP(model, device_mesh=m, sharding_strategy=ShardingStrategy.HYBRID_SHARD)\n"
+OFFLOADED = "init_process_group('{}')\nfully_shard(m, offload_policy=CPUOffloadPolicy())\nclip_grad_norm_(p, 1.0)\n"
 PEFT = "model = get_peft_model(model, config{})\n"
 TP = {"parallelism_config": {"parallelism_config_tp_size": 2}, "num_processes": 2}
 
@@ -39,19 +41,11 @@ CASES = {
     ),
     "hybrid-shard-dim-1": (
         (
-            (
-                py(
-                    "m = init_device_mesh('cuda', (4, 1))\nFSDP(model, device_mesh=m, sharding_strategy=ShardingStrategy.HYBRID_SHARD)\n"
-                ),
-            ),
+            (py(MESH.format("(4, 1)")),),
             {},
         ),
         (
-            (
-                py(
-                    "m = init_device_mesh('cuda', (2, 4))\nFSDP(model, device_mesh=m, sharding_strategy=ShardingStrategy.HYBRID_SHARD)\n"
-                ),
-            ),
+            (py(MESH.format("(2, 4)")),),
             {},
         ),
     ),
@@ -155,19 +149,11 @@ CASES = {
     ),
     "fsdp2-offload-gloo": (
         (
-            (
-                py(
-                    "init_process_group('nccl')\nfully_shard(m, offload_policy=CPUOffloadPolicy())\nclip_grad_norm_(p, 1.0)\n"
-                ),
-            ),
+            (py(OFFLOADED.format("nccl")),),
             {},
         ),
         (
-            (
-                py(
-                    "init_process_group('cpu:gloo,cuda:nccl')\nfully_shard(m, offload_policy=CPUOffloadPolicy())\nclip_grad_norm_(p, 1.0)\n"
-                ),
-            ),
+            (py(OFFLOADED.format("cpu:gloo,cuda:nccl")),),
             {},
         ),
     ),

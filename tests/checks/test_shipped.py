@@ -1,7 +1,7 @@
 """No error on configurations that the engines and their users ship as examples.
 
-``configs/shipped.jsonl`` restates the facts of such files (keys that bear on the checks), each with its source; taken on
-2026-11-30. A finding of severity error there is a false alarm unless the installed DeepSpeed refuses the file itself.
+``configs/shipped.jsonl`` restates the facts of such files (keys that bear on the checks), each with its source; taken
+on 2026-11-30. An error there is a false alarm unless the installed DeepSpeed refuses the file itself.
 """
 
 from __future__ import annotations
