@@ -185,21 +185,23 @@ class _Calls:
         needs = bool(recompute and self.external)
         found: set[str] = set()
         opened: set[str] = set()
-        entered, before = "", needs
+        entered, before, inside, within = "", needs, "", False
         for leaf in self.leaves:
             name = next((n for n in leaf.path.split(".") if n in _PARALLEL), "")
             parent = leaf.path.partition("." + name)[0] if name else ""
             if parent != entered:
                 entered, before = parent, needs
-            is_fed = before if parent else needs
-            if is_fed:
+            if f"{parent}.{name}" != inside:
+                inside, within = f"{parent}.{name}", False
+            is_fed = before or within if parent else needs
+            if is_fed and leaf is not self.leaves[0]:
                 self.fed.update((leaf.path, *(c for c in self.around[leaf.path] if c not in opened)))
             opened.update(self.around[leaf.path])
             trained = any(self.trains[i] for i in leaf.owned)
             is_silent = not leaf.owned and not leaf.block
             if not is_silent and (trained or is_fed):
                 found.add(leaf.path)
-            needs = needs or trained
+            needs, within = needs or trained, within or trained
         return found
 
     def _recomputed(self, block: str) -> Iterator[Call]:

@@ -57,7 +57,7 @@ def prepare() -> None:
 
     logger.setLevel(logging.ERROR)
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    for name in ("all_reduce", "reduce_scatter_fn"):
+    for name in ("all_reduce", "reduce_scatter_fn", "all_gather_into_tensor", "allgather_fn"):
         function = getattr(deepspeed.comm, name)
         if not hasattr(function, "waits"):
             setattr(deepspeed.comm, name, _waiting(function))
