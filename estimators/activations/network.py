@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -37,11 +37,12 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class BlockRun:
-    """A run of equal blocks: how its pieces are treated in turn; ``first`` differs where no gradient reaches it."""
+    """A run of equal blocks: how its pieces are treated in turn; ``first``: the first one, where no gradient leaves it."""
 
     part: Part
     profile: Profile
     kept: tuple[Kept, ...]
+    first: Kept | None = None
 
 
 class Level(NamedTuple):
@@ -62,12 +63,20 @@ class Stretch(NamedTuple):
     output: int
     shared: int
     copies: int  # autocast's casts of one piece's weights
+    first: Level | None  # of piece 0, where it differs
+
+    def level(self, piece: int) -> Level:
+        """How a piece is treated."""
+        return self.first if self.first and piece == 0 else self.levels[piece % len(self.levels)]
 
     def kept(self, pieces: int, host: bool = False) -> int:
         """Saved bytes of the first ``pieces``."""
         rounds, rest = divmod(pieces, len(self.levels))
         each = [x.host if host else x.kept for x in self.levels]
-        return rounds * sum(each) + sum(each[:rest])
+        whole = rounds * sum(each) + sum(each[:rest])
+        if self.first and pieces:
+            whole += (self.first.host if host else self.first.kept) - each[0]
+        return whole
 
 
 class Bytes(NamedTuple):
@@ -112,10 +121,14 @@ def runs_of(question: Question) -> tuple[BlockRun, ...]:
     made, flows = [], question.input_gradient
     for part in question.model.blocks:
         trains = any(p.trainable for p in part.parameters)
-        conditions = Conditions(question.precision, question.kernels, question.device, flows)
+        conditions = Conditions(question.precision, question.kernels, question.device, flows or trains)
         found = profile(part, question.model, conditions)
         how = question.checkpointing if flows or trains else "none"
-        made.append(BlockRun(part, found, checkpointed(found, how)))
+        first = None
+        if trains and not flows:  # a gradient reaches the first of these blocks and does not leave it
+            entering = profile(part, question.model, replace(conditions, needs_input_gradient=False))
+            first = checkpointed(entering, how)[0]
+        made.append(BlockRun(part, found, checkpointed(found, how), first))
         flows = flows or trains
     return tuple(made)
 
@@ -134,6 +147,7 @@ def network_bytes(question: Question, batch: int, seq: int) -> Bytes:
             r.part.count, tuple(level(k) for k in r.kept), evaluate(r.profile.boundary, batch, seq),
             evaluate(r.profile.output, batch, seq), sum(evaluate(s.size, batch, seq) for s in r.profile.shared),
             evaluate(r.profile.autocast_copies, batch, seq) * (r.kept[0].recomputes is False),
+            level(r.first) if r.first else None,
         )
         for r in runs_of(question)
     )  # fmt: skip
@@ -219,7 +233,7 @@ def _saved(found: Bytes, site: Site) -> Iterator[Term]:
 
 def _at_block(found: Bytes, site: Site) -> Iterator[Term]:
     stretch = found.stretches[site.part]
-    level = stretch.levels[site.piece % len(stretch.levels)]
+    level = stretch.level(site.piece)
     if site.direction == "forward":
         if site.stage == "during":
             yield Term("block being computed", "activations", level.forward, "largest moment of its forward")
