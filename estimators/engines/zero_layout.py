@@ -15,7 +15,6 @@ from estimators.result import Term
 from estimators.run import Run
 from estimators.sites import END, START
 from estimators.units import ceil_div, round_up
-from estimators.workload import DTYPE_BYTES
 
 ALIGNMENT = 2  # nccl_start_alignment_factor: a flat group is padded to a multiple of it times the ranks
 
@@ -176,7 +175,7 @@ def frozen_bytes(run: Run) -> int:
 
 def buffer_bytes(model: ModelSpec) -> int:
     """Registered buffers: every rank holds them whole."""
-    return sum(part.count * sum(b.numel * DTYPE_BYTES[b.dtype] for b in part.buffers) for part in model.parts)
+    return sum(part.count * b.bytes for part in model.parts for b in part.buffers)
 
 
 def frozen_terms(run: Run) -> tuple[Term, ...]:

@@ -16,6 +16,11 @@ KINDS = ("linear", "conv1d", "embedding", "norm", "conv", "experts", "other")
 # A tensor that transformers keeps in fp32: never, when loaded in fp16, or when loaded in any 16-bit dtype.
 KEEP_FP32 = ("", "fp16", "16bit")
 
+BUFFER_DTYPE_BYTES = {
+    "fp64": 8, "complex64": 8, "int64": 8, "fp32": 4, "int32": 4, "bf16": 2, "fp16": 2, "int16": 2, "int8": 1,
+    "uint8": 1, "bool": 1,
+}  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -53,6 +58,10 @@ class Buffer:
     @property
     def numel(self) -> int:
         return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.numel * BUFFER_DTYPE_BYTES[self.dtype]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

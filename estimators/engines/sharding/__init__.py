@@ -19,7 +19,6 @@ from estimators.optimizers import BESIDE, resolved_dtype, states
 from estimators.result import Term
 from estimators.run import Run
 from estimators.sites import END, START, Site
-from estimators.workload import DTYPE_BYTES
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -256,10 +255,7 @@ def as_terms(moment: Moment, amounts: Mapping[str, Amount], place: str = "gpu") 
 @lru_cache(maxsize=1024)
 def model_buffers(model: ModelSpec) -> int:
     """Bytes of the registered buffers: every rank holds them whole."""
-    wide = {"int64": 8, "fp64": 8, "int32": 4, "bool": 1}
-    return sum(
-        part.count * b.numel * (wide.get(b.dtype) or DTYPE_BYTES[b.dtype]) for part in model.parts for b in part.buffers
-    )
+    return sum(part.count * b.bytes for part in model.parts for b in part.buffers)
 
 
 def state_bytes(parameter: Parameter, shape: tuple[int, ...] | int, dtypes: Dtypes, head: str = "") -> tuple[int, int]:
