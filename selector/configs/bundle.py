@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from estimators.memory import Estimate
 from estimators.run import Run
-from selector.configs import accelerate, deepspeed, launch, trainer
+from selector.configs import accelerate, axolotl, deepspeed, launch, llamafactory, swift, torchtitan, torchtune, trainer
 from selector.configs.launch import Start, files, start_of
 from selector.configs.model_files import config_json
 from selector.configs.plan import plan_json
@@ -39,10 +39,9 @@ def _own(estimate: Estimate) -> Made:
     stack = estimate.run.workload.stack
     if stack in SCRIPTED:
         return _scripted(estimate)
-    targets = _targets()
-    if stack not in targets:
+    if stack not in TARGETS:
         raise refuse(estimate.run, "no configuration of this stack is written here", "give --stack torch or trainer")
-    return targets[stack](estimate)
+    return TARGETS[stack](estimate)
 
 
 def _scripted(estimate: Estimate) -> Made:
@@ -65,5 +64,10 @@ def as_json(data: Mapping[str, object]) -> str:
     return json.dumps(data, indent=2) + "\n"
 
 
-def _targets() -> Mapping[str, Callable[[Estimate], Made]]:
-    return {}
+TARGETS: Mapping[str, Callable[[Estimate], Made]] = {
+    "swift": swift.target,
+    "llamafactory": llamafactory.target,
+    "axolotl": axolotl.target,
+    "torchtune": torchtune.target,
+    "torchtitan": torchtitan.target,
+}

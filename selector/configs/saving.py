@@ -41,8 +41,8 @@ def _written(run: Run) -> str:
     name = folder.get(kind_of(run), "checkpoints/step-N")
     return (
         f"With `--save-every N` (default {hyper.SAVE_EVERY}) `{name}` is written: each rank writes its own part of "
-        "weights and optimizer states, nothing is gathered. On several nodes `checkpoints/` must lie on a file system that "
-        "all of them share."
+        "weights and optimizer states, nothing is gathered. On several nodes `checkpoints/` must lie on a file system "
+        "that all of them share."
     )
 
 

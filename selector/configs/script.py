@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import Any
 
 from estimators.errors import NotModelled
@@ -37,7 +38,8 @@ def script(estimate: Estimate) -> str:
     run = estimate.run
     _check(run)
     flags = flags_of(run)
-    doc = f"{run.model.name}: {run.workload.method} training with {WHAT[run.strategy.engine]}, {run.strategy.name}.\n"
+    doc = f"{run.model.name}: {run.workload.method} training with {WHAT[run.strategy.engine]}.\n\n"
+    doc += fill(f"Strategy {run.strategy.name.replace(',', ', ')}.", 110, break_on_hyphens=False)
     doc += "\nSettings stand below; README.md says why each is what it is. --help lists the arguments.\n"
     names = list(_templates(run, flags))
     written = optimizers.function(run) if _needs_optimizer(run, flags) else ""

@@ -73,6 +73,8 @@ def _checkpointing(run: Run) -> dict[str, Any]:
 def _engine(run: Run) -> dict[str, Any]:
     knobs, made = run.settings.knobs, dict[str, Any]()
     if run.strategy.engine == "deepspeed":
+        if run.strategy.stage == 3 and not knobs["zero_init"]:
+            raise refusal.refuse(run, "the Trainer always builds the model under zero.Init at stage 3")
         made["deepspeed"] = "ds_config.json"
     if run.strategy.engine == "ddp":
         made["ddp_find_unused_parameters"] = bool(knobs["find_unused_parameters"])
