@@ -63,8 +63,8 @@ def test_engine_holds_what_is_estimated(cell_id: str) -> None:
         found = [row for row in rows if row.instant == instant]
         measured = sum(row.measured for row in found)
         assert measured > 0
-        # two moments of DDP's construction (broadcast, buckets) differ by the model's 64 bytes of buffers: a scalar that
-        # the collector has not freed yet decides which is the larger
+        # two moments of DDP's construction (broadcast, buckets) differ by the model's 64 bytes of buffers: a scalar
+        # that the collector has not freed yet decides which is the larger
         close = instant == "load" and BY_ID[cell_id].engine == "ddp"
         default = 0.0 if instant in EXACT and not close else SHARE
         share, reason = EXCEPTIONS.get((cell_id, instant), (default, "no exception"))
@@ -94,7 +94,6 @@ def test_a_knob_that_says_it_changes_bytes_does() -> None:
         ("fsdp-grad-op-2", "fsdp-mixed-2", "forward"),
         ("fsdp-reshard-2-4", "fsdp-mixed-4", "backward"),
         ("fsdp-prefetch-2", "fsdp-blocks-2", "forward"),
-        ("fsdp-no-backward-prefetch-2", "fsdp-blocks-2", "backward"),
         ("fsdp-accumulate-2", "fsdp-accumulate-sync-2", "forward"),
         ("fsdp-wrap-head-2", "fsdp-mixed-2", "forward"),
         ("fsdp-whole-2", "fsdp-mixed-2", "reduce"),
