@@ -20,7 +20,7 @@ from validate.simulate.ledger import Ledger  # noqa: E402
 pytestmark = pytest.mark.engines
 KEPT = ("params", "gradients", "master", "optimizer", "buffers")
 SMALL = {
-    "model_type": "llama", "hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 15,
+    "model_type": "llama", "hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 13,
     "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 1024, "max_position_embeddings": 128,
     "tie_word_embeddings": False,
 }  # fmt: skip

@@ -5,7 +5,9 @@ moment of the shallow run has a counterpart at every depth, counted from the beg
 alive at it is linear in the depth. The largest of many linear moments is not linear, which is why moments are folded
 and not maxima: the peak of a deep run may stand elsewhere than that of a shallow one.
 
-Two depths give the lines, a third confirms them: the same events, and the same maxima within ``RESIDUAL``. An engine
+Two depths give the lines, a third confirms them: a moment counts only when the third depth has it to the byte (where a
+block's events look like the root's, some are set beside the wrong ones), and the largest of those that count must be
+the third depth's own maximum within ``RESIDUAL``. An engine
 whose events depend on how buckets fall over blocks (ZeRO) is not confirmed and has to run whole.
 """
 
@@ -46,7 +48,7 @@ def folded(first: Depth, second: Depth, held_out: Depth, layers: int) -> tuple[d
     for name in first.traces:
         one, two, three = (run.traces[name] for run in (first, second, held_out))
         try:
-            moments = _moments(one, two, three, first.layers, second.layers)
+            moments = _moments(one, two, three, (first.layers, second.layers, held_out.layers))
         except NotFoldable as reason:
             raise NotFoldable(f"{name}: {reason}") from None
         check, truth = _largest(moments, held_out.layers), three.bytes[three.largest]
@@ -58,12 +60,19 @@ def folded(first: Depth, second: Depth, held_out: Depth, layers: int) -> tuple[d
     return instants, worst
 
 
-def _moments(one: Trace, two: Trace, three: Trace, layers: int, more: int) -> list[Lines]:
-    """Lines of all moments. Raises ``NotFoldable`` when the events of the depths do not line up."""
-    cuts = _cuts(one.tokens, two.tokens)
-    if not cuts or not all(_lines_up(one.tokens, three.tokens, cut) for cut in cuts):
+def _moments(one: Trace, two: Trace, three: Trace, depths: tuple[int, int, int]) -> list[Lines]:
+    """Lines of the moments that the third depth confirms. Raises ``NotFoldable`` where the depths' events differ."""
+    found: list[Lines] = []
+    for cut in _cuts(one.tokens, two.tokens):
+        if not _lines_up(one.tokens, three.tokens, cut):
+            raise NotFoldable("the depths have different events")
+        start, slope = _lines(one, two, cut, depths[0], depths[1])
+        confirmed = (start + slope * depths[2] == _counterpart(one, three, cut)).all(axis=1)
+        if confirmed.any():
+            found.append((start[confirmed], slope[confirmed]))
+    if not found:
         raise NotFoldable("the depths have different events")
-    return [_lines(one, two, cut, layers, more) for cut in cuts]
+    return found
 
 
 def _cuts(short: numpy.ndarray, long: numpy.ndarray) -> tuple[int, ...]:
@@ -87,10 +96,14 @@ def _lines_up(short: numpy.ndarray, long: numpy.ndarray, cut: int) -> bool:
 
 def _lines(one: Trace, two: Trace, cut: int, layers: int, more: int) -> Lines:
     """Value at zero blocks and slope of every moment and category."""
-    rest = len(one.bytes) - cut
-    counterpart = numpy.concatenate([two.bytes[:cut], two.bytes[len(two.bytes) - rest :]])
-    slope = (counterpart - one.bytes) / (more - layers)
+    slope = (_counterpart(one, two, cut) - one.bytes) / (more - layers)
     return one.bytes - slope * layers, slope
+
+
+def _counterpart(short: Trace, long: Trace, cut: int) -> numpy.ndarray:
+    """Of every moment of a shallow run the one of a deeper run."""
+    rest = len(short.bytes) - cut
+    return numpy.concatenate([long.bytes[:cut], long.bytes[len(long.bytes) - rest :]])
 
 
 def _largest(moments: list[Lines], layers: int) -> numpy.ndarray:

@@ -60,11 +60,13 @@ def measure(run: Run, layers: int | None = None, steps: int = 2) -> Measured:
 def _no_collector() -> Iterator[None]:
     """Cycles are freed between steps, not wherever the collector happens to run: equal runs have equal events."""
     gc.collect()
+    gc.freeze()  # what is imported is not looked through again after each step
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
+        gc.unfreeze()
 
 
 def _mark_loss(model: torch.nn.Module, ledger: Ledger) -> Any:

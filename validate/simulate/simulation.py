@@ -77,7 +77,7 @@ def _depths(run: Run) -> tuple[int, int, int]:
     """Three depths: enough blocks that one in the middle has neighbours on both sides, whole periods apart."""
     period = period_of(run.model)
     start = 3 + (-3) % period
-    return start, start + period, start + 3 * period
+    return start, start + period, start + 2 * period
 
 
 def _fold(runs: list[Measured], full: int) -> Simulation:
