@@ -87,7 +87,12 @@ class Case:
         if load.get("stack") in SYNCS_EACH_BATCH and strategy.startswith("fsdp") and ":" not in strategy:
             head, plus, tail = strategy.partition("+")
             strategy = f"{head}:sync_each_batch=true{plus}{tail}"
+        load |= self.readings()
         return resolve(row["model"]["config"] or row["model"]["name"], cluster, strategy, **load)
+
+    def readings(self) -> dict[str, Any]:
+        """Workload fields that a score reads into a row beside those it states; none for speed."""
+        return {}
 
     def obstacle(self) -> str | None:
         """Why this row cannot be scored; None when it can."""

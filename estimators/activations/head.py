@@ -63,6 +63,8 @@ def head_and_loss(b: Builder, hidden: Tensor, model: ModelSpec, loss: Loss) -> T
     if loss.kind == "fused":
         return fused_linear(b, hidden, model.head, loss.rows)
     logits = scaled_logits(b, b.module(hidden, model.head), model)
+    if loss.upcasts == "model":
+        logits = b.cast(logits, "fp32")
     result = causal_loss(b, logits, loss)
     outputs = b.cast(logits, "fp32") if loss.fp32_outputs else logits
     if loss.reads_logits:
@@ -84,6 +86,8 @@ def final_norm(b: Builder, hidden: Tensor, model: ModelSpec) -> Tensor:
         return b.gemma_norm(hidden, name)
     if family in CAST_LAST:
         return b.rms_norm_cast_last(hidden, name)
+    if family == "helium":
+        return b.rms_norm_in_fp32(hidden, name)
     if family in BY_HAND:
         return b.cohere_norm(hidden, name)
     if family == "nemotron":

@@ -19,6 +19,8 @@ class Loss:
     rows at a time, gradients made in the forward). ``kernel``: of a plain loss, in-place (the gradient overwrites the
     logits) or compiled (upcast inside the kernel). ``fp32_outputs``: accelerate copies outputs to fp32. ``held``: the
     loop keeps the outputs until backward is over. ``reads_logits``: the trainer makes a shifted copy for its metrics.
+    ``upcasts``: where logits become fp32, in the loss, in the model (transformers before 4.46: nothing else holds the
+    16-bit ones) or never (litgpt). ``shifts``: what is cut by a token; transformers before 4.49 copied the logits.
     """
 
     kind: str = "plain"
@@ -27,10 +29,16 @@ class Loss:
     held: bool = False
     reads_logits: bool = False
     rows: int | None = None  # of one piece of a fused loss
+    upcasts: str = "loss"
+    shifts: str = "labels"
 
 
 def causal_loss(b: Builder, logits: Tensor, loss: Loss) -> Tensor:
     """ForCausalLMLoss of transformers/loss/loss_utils.py, or what replaces its kernel."""
+    if loss.upcasts == "never":
+        return by_chunk(b, logits)
+    if loss.shifts == "logits":
+        return of_shifted_copy(b, logits, loss)
     if loss.kernel == "in-place":
         return in_place(b, logits)
     if loss.kernel == "compiled":
@@ -46,6 +54,36 @@ def plain(b: Builder, logits: Tensor, labels: Tensor | None = None) -> Tensor:
     if labels is None:
         labels = shifted_labels(b)
     return nll_loss(b, b.softmax(logits, name="log_softmax"), labels)
+
+
+def of_shifted_copy(b: Builder, logits: Tensor, loss: Loss) -> Tensor:
+    """``logits.float()``, then ``logits[..., :-1, :].contiguous()``; both live until the loss is there.
+
+    transformers before 4.49 (loss/loss_utils.py; before 4.46 in every model's forward). A kernel in the place of
+    nn.CrossEntropyLoss gets the copy.
+    """
+    logits = b.cast(logits, "fp32")
+    shifted = b.contiguous(b.narrow(logits, logits.shape), name="shifted logits")
+    if loss.kernel == "in-place":
+        return in_place(b, shifted)
+    return nll_loss(b, b.softmax(shifted, name="log_softmax"), shifted_labels(b))
+
+
+def by_chunk(b: Builder, logits: Tensor) -> Tensor:
+    """litgpt/utils.py ``chunked_cross_entropy`` over the list that ``lm_head_chunk_size`` makes: in the dtype of the
+    logits, which the loop holds; gradients come and go chunk by chunk."""
+    tape, shape, dtype = b.tape, logits.shape, logits.dtype
+    labels = shifted_labels(b)
+    kept = tape.new("log-probabilities", shape, dtype)
+    result = tape.new("loss", (1,), "fp32")
+    chunk = (*shape[:-1], -(-int(shape[-1]) // CHUNKS))
+
+    def backward(_: Tensor) -> list[Gradient]:
+        made = [tape.new(name, chunk, dtype) for name in ("gradient of nll_loss", "gradient of a chunk's logits")]
+        return [Tensor(made[-1].storage, shape, dtype)]
+
+    keep = [("log_softmax output", kept), ("labels", labels)]
+    return tape.record(result, "cross_entropy by chunk", [logits], keep, backward)
 
 
 def shifted_labels(b: Builder) -> Tensor:

@@ -18,8 +18,15 @@ from estimators.model.spec import ModelSpec, Part
 from estimators.result import Term
 from estimators.run import Run
 from estimators.sites import Site
+from estimators.stacks.table import STACKS
+from estimators.stacks.versions import at_least
 
 INT64 = 8
+UPCASTS_IN_LOSS = "4.46"  # transformers: loss/loss_utils.py takes the loss out of the models
+SHIFTS_LABELS = "4.49"  # transformers pull request 35646: labels are padded, logits no longer copied
+# Loops whose frame holds the outputs during backward; Trainer.compute_loss drops them when it returns the loss, and
+# torchtune deletes its logits.
+HOLDS_OUTPUTS = ("accelerate", "composer")
 GRADIENTS = ("made", "fresh", "held", "early", "late")  # the values of ``Site.gradients``
 
 
@@ -101,10 +108,23 @@ def question_of(run: Run) -> Question:
         stored = settings.frozen_dtype
     precision = Precision(stored, casts, "", run.strategy.engine in ("fsdp1", "fsdp2"))
     kernels = Kernels(work.attention, work.loss == "fused" and work.stack in ("swift", "llamafactory", "axolotl"), work.padding)
-    held = work.stack not in ("torch", "torchtitan", "deepspeed")
-    loss = Loss(work.loss, work.loss_kernel, fp32_outputs and work.loss != "fused", held and work.loss != "fused",
-                work.stack == "trl")  # fmt: skip
+    loss = _loss(run, fp32_outputs)
     return Question(run.model, precision, kernels, settings.device, work.checkpointing, _input_gradient(run), loss)
+
+
+def _loss(run: Run, fp32_outputs: bool) -> Loss:
+    """How this stack and its transformers make a loss of logits, and whether its loop holds the outputs."""
+    work, stack = run.workload, STACKS[run.workload.stack]
+    fused = work.loss == "fused"
+    if work.stack == "litgpt":
+        never = "never" if work.loss == "chunked" else "loss"
+        return Loss(work.loss, work.loss_kernel, held=not fused, upcasts=never)
+    have = run.settings.versions["transformers"]
+    hugging_face = stack.trainer or stack.accelerate
+    in_model = hugging_face and not at_least(have, UPCASTS_IN_LOSS)
+    copies = hugging_face and not at_least(have, SHIFTS_LABELS)
+    return Loss(work.loss, work.loss_kernel, fp32_outputs and not fused, work.stack in HOLDS_OUTPUTS and not fused,
+                work.stack == "trl", upcasts="model" if in_model else "loss", shifts="logits" if copies else "labels")  # fmt: skip
 
 
 def _input_gradient(run: Run) -> bool:
