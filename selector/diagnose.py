@@ -24,7 +24,7 @@ from selector.checks.run import check, read
 from selector.checks.setup import Setup
 from selector.diagnosis.causes import Cause, batch, explained, signed
 from selector.diagnosis.oom import OutOfMemory, out_of_memory
-from selector.diagnosis.remedies import Remedy, remedies
+from selector.diagnosis.remedies import Remedy, host_remedies, remedies
 from selector.diagnosis.signatures import CONFIG, HOST, SIGNATURES, instant_of
 from selector.diagnosis.sizes import Match, matches
 
@@ -69,7 +69,9 @@ def diagnose(
     if setup is not None and causes:
         causes += _configured(setup, causes)
     kind = next((kind for kind, _ in map(_kind_of, causes)), UNKNOWN) if causes else UNKNOWN
-    mends = remedies(found, spec) if kind == HOST and found is not None and spec is not None else ()
+    mends = host_remedies(found, spec) if kind == HOST and found is not None and spec is not None else ()
+    if kind == HOST and found is not None and not mends:
+        notes.append("no single change that the estimator knows is enough: more host RAM, or more nodes")
     return Diagnosis(
         kind,
         "load" if kind == HOST and _loads(lines) else None,

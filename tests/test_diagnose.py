@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from estimators import estimate, resolve_model
+from estimators import estimate, parse_cluster, resolve_model
 from estimators.units import GIB, MIB
 from selector.checks.rules import RULES
 from selector.cli import main
@@ -155,6 +155,20 @@ def test_the_configuration_speaks_too(tmp_path: Path) -> None:
 def test_unknown_stays_unknown() -> None:
     assert diagnose("everything is well").kind == "unknown"
     assert diagnose("").causes == ()
+
+
+def test_a_killed_process_gets_changes_that_need_less_host_ram() -> None:
+    cluster = parse_cluster("8xA100-80GB", host_memory="160GB")
+    answer = diagnose("exitcode: -9", model="llama-8b", cluster=cluster, strategy="zero3-offload")
+    assert answer.kind == "host-kill" and "the node has 149" in answer.causes[0].because
+    assert answer.remedies and all("host RAM" in remedy.says for remedy in answer.remedies)
+
+
+def test_where_no_change_is_enough_that_is_said() -> None:
+    """QwenLM/Qwen3#804: 72B with both offloads on one node of 800 GB is killed."""
+    cluster = parse_cluster("8xA100-80GB", host_memory="800GB")
+    answer = diagnose("exitcode: -9", model="qwen2-72b", cluster=cluster, strategy="zero3-offload")
+    assert answer.remedies or any("no single change" in note for note in answer.notes)
 
 
 def test_remedies_are_verified() -> None:

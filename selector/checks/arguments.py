@@ -56,7 +56,7 @@ def ignored_frozen(setup: Setup) -> Hits:
     fix="wrap embedding and head by name, unless they are tied",
     confirmed=COUNT,
     source="verl PR5516",
-    corrected="accelerate 1.15 gives the embedding an FSDP2 unit of its own; the head stays with the root.",
+    corrected="accelerate 1.15: the embedding is an FSDP2 unit of its own, norm and head stay gathered; information.",
 )
 def root_vocabulary(setup: Setup) -> Hits:
     """A large vocabulary (128k and more) without units of its own: the root gathers it at once."""

@@ -147,7 +147,7 @@ def auto_without_hf(setup: Setup) -> Hits:
     "ds-auto-hidden-size",
     ERROR,
     fix="write h^2, 0.9 h^2 and 10 h of the text backbone",
-    confirmed=SOURCE,
+    confirmed=RUN,
     source="transformers#22176, transformers#21342, LLaMA-Factory#4754; transformers integrations/deepspeed.py",
 )
 def auto_hidden_size(setup: Setup) -> Hits:

@@ -37,7 +37,7 @@ def param_needs_stage3(setup: Setup) -> Hits:
     "offload-needs-zero",
     ERROR,
     fix="stage 1 or higher",
-    confirmed=SOURCE,
+    confirmed=RUN,
     source="DeepSpeed#1403, DeepSpeed#2174",
     corrected="DeepSpeed 0.19.8 reads the file without a word and offloads nothing.",
 )
@@ -120,7 +120,7 @@ def ratio_stage(setup: Setup) -> Hits:
     "nvme-needs-path-aio",
     ERROR,
     fix="an nvme_path and an aio block",
-    confirmed=SOURCE,
+    confirmed=RUN,
     source="DeepSpeed#5124, DeepSpeed#1534; runtime/swap_tensor",
     corrected="A missing aio block is no error: DeepSpeed 0.19.8 has defaults for it; a missing path is.",
 )

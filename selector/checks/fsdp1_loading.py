@@ -163,7 +163,11 @@ def offload_slow(setup: Setup) -> Hits:
 
 
 @rule(
-    "fsdp-ac-duplicate", ERROR, fix="keep one of them", confirmed=RUN, source="transformers#28499, transformers#34928"
+    "fsdp-ac-duplicate",
+    ERROR,
+    fix="keep one of them",
+    confirmed=SOURCE,
+    source="transformers#28499, transformers#34928",
 )
 def checkpointing_twice(setup: Setup) -> Hits:
     """fsdp_activation_checkpointing and the Trainer's checkpointing are both on: ValueError, or recompute twice."""

@@ -65,7 +65,7 @@ def mixed_frozen(setup: Setup) -> Hits:
     "fsdp-lora-dtype",
     ERROR,
     fix="autocast_adapter_dtype=False, or units of their own",
-    confirmed=THREAD,
+    confirmed=RUN,
     source="trl#1723, LLaMA-Factory PR10157",
 )
 def lora_dtype(setup: Setup) -> Hits:
@@ -91,7 +91,7 @@ def lora_dtype(setup: Setup) -> Hits:
         yield setup.script.hit(wraps[0], "", f"the base is {loaded} and adapters are fp32 in the same unit")
 
 
-@rule("fsdp-qlora-dtype", ERROR, fix="all bf16", confirmed=THREAD, source="axolotl#1494, LLaMA-Factory#3853, peft#1432")
+@rule("fsdp-qlora-dtype", ERROR, fix="all bf16", confirmed=RUN, source="axolotl#1494, LLaMA-Factory#3853, peft#1432")
 def qlora_dtype(setup: Setup) -> Hits:
     """4-bit storage in another dtype than the other modules: a unit has one dtype."""
     loaded = next(
@@ -118,7 +118,7 @@ def qlora_dtype(setup: Setup) -> Hits:
     "fsdp-8bit",
     ERROR,
     fix="4-bit, or bf16",
-    confirmed=THREAD,
+    confirmed=RUN,
     source="bitsandbytes#1709, llama-cookbook#945, llama-cookbook#240; torch distributed/fsdp/_flat_param.py",
     corrected="FSDP2 leaves integers out of sharding: a warning there.",
 )

@@ -81,7 +81,7 @@ def strategy_ignored(setup: Setup) -> Hits:
     "accel-parallelism-config-v1",
     ERROR,
     fix="fsdp_version 2",
-    confirmed=RUN,
+    confirmed=SOURCE,
     source="accelerate commands/launch.py",
     corrected="A YAML with FSDP1 passes the launcher and the plugin; ParallelismConfig refuses it later.",
 )

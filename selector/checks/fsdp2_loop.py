@@ -62,7 +62,7 @@ def fused_offload(setup: Setup) -> Hits:
     "fsdp2-tied-embeddings",
     ERROR,
     fix="accelerate 1.15",
-    confirmed=RUN,
+    confirmed=THREAD,
     versions="accelerate < 1.15",
     source="accelerate PR4171, accelerate#3870, ezpz#237",
     corrected="Works in accelerate 1.15.0.",
@@ -80,7 +80,7 @@ def tied(setup: Setup) -> Hits:
     "fsdp2-no-sync-api",
     WARNING,
     fix="set_requires_gradient_sync",
-    confirmed=SOURCE,
+    confirmed=RUN,
     source="cosmos-framework#161, torchtitan PR1710",
 )
 def no_sync_api(setup: Setup) -> Hits:

@@ -95,7 +95,7 @@ def missing_accumulation(setup: Setup) -> Hits:
     "accel-ds-file-and-inline",
     ERROR,
     fix="keep them in the JSON only",
-    confirmed=SOURCE,
+    confirmed=RUN,
     source="accelerate#3197; accelerate utils/dataclasses.py",
 )
 def file_and_inline(setup: Setup) -> Hits:

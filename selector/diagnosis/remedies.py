@@ -56,6 +56,38 @@ def remedies(found: Estimate, model: ModelSpec, shortage: int = 0) -> tuple[Reme
     return tuple(made)
 
 
+def host_remedies(found: Estimate, model: ModelSpec) -> tuple[Remedy, ...]:
+    """Changes that need less host RAM (no more than the node has, where that is known) and still fit the GPU."""
+    limit = found.run.cluster.host_bytes or found.host.expected
+    made: list[Remedy] = []
+    for says, strategy, changes in _host_candidates(found):
+        answer = _tried(found, model, strategy, changes)
+        if answer is None or answer.gpu.process.expected > answer.gpu.capacity:
+            continue
+        if answer.host.expected >= found.host.expected or answer.host.expected > limit:
+            continue
+        shown = dict(changes) | ({"strategy": strategy.name} if strategy.name != found.strategy else {})
+        line = f"{says}: {gib(answer.host.expected, 0)} instead of {gib(found.host.expected, 0)} GiB of host RAM a node"
+        made.append(Remedy(shown, line, strategy.name, round(answer.gpu.process.expected), answer.verdict))
+    return tuple(made[:ENOUGH])
+
+
+def _host_candidates(found: Estimate) -> Iterator[tuple[str, Strategy, dict[str, Any]]]:
+    strategy, options = found.run.strategy, dict(found.run.strategy.options)
+    if strategy.stage == 3 and options.get("zero_init") is not True:
+        yield "zero.Init at load", replace(strategy, options={**options, "zero_init": True}), {}
+    if strategy.params and strategy.engine == "deepspeed":
+        yield "parameters stay on the GPU", replace(strategy, params=None), {}
+    if strategy.optimizer or strategy.params:
+        bare = {k: v for k, v in options.items() if k not in ("pin_memory", "ratio")}
+        yield "no offload", Strategy(strategy.base, bare), {}
+    if found.run.settings.optimizer in ("adamw", "adamw-fused"):
+        yield "an 8-bit optimizer", strategy, {"optimizer": "adamw-8bit"}
+    if strategy.optimizer == "cpu" and strategy.stage == 3:
+        yield "states on NVMe", replace(strategy, optimizer="nvme"), {}
+    yield "LoRA", strategy, {"method": "lora"}
+
+
 def _tried(found: Estimate, model: ModelSpec, strategy: Strategy, changes: Mapping[str, Any]) -> Estimate | None:
     run = found.run
     try:

@@ -84,11 +84,13 @@ def test_accelerate_defaults_and_legacy_keys() -> None:
     accelerate = pytest.importorskip("accelerate")
     assert accelerate.FullyShardedDataParallelPlugin().fsdp_version == 1
     plugin = accelerate.FullyShardedDataParallelPlugin(fsdp_version=2, backward_prefetch="BACKWARD_PRE")
-    assert plugin.backward_prefetch is None and plugin.auto_wrap_policy is None
+    assert plugin.backward_prefetch is None
+    assert plugin.auto_wrap_policy is None  # fsdp-no-wrap-policy, fsdp-version-default, fsdp2-legacy-keys
 
 
 @pytest.mark.engines
 def test_launcher_refuses_unsynchronised_loading() -> None:
+    """``fsdp-efficient-loading-sync``."""
     pytest.importorskip("accelerate")
     from accelerate.commands.launch import launch_command_parser
     from accelerate.utils.launch import prepare_multi_gpu_env
@@ -112,6 +114,7 @@ def test_launcher_refuses_unsynchronised_loading() -> None:
 
 @pytest.mark.engines
 def test_trainer_refuses_both_precisions(tmp_path: Any) -> None:
+    """``trainer-fp16-bf16-both``."""
     transformers = pytest.importorskip("transformers")
     with pytest.raises(ValueError, match="At most one"):
         transformers.TrainingArguments(output_dir=str(tmp_path), fp16=True, bf16=True, use_cpu=True)
