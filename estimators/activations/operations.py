@@ -150,6 +150,11 @@ class Operations:
 
         return self.tape.record(result, "add", [a, b], [], backward)
 
+    def add_in_place(self, a: Tensor, b: Tensor) -> Tensor:
+        """``a += b``: no new memory; the incoming gradient goes to both."""
+        result = Tensor(a.storage, a.shape, a.dtype)
+        return self.tape.record(result, "add_", [a, b], [], lambda g: [g, g])
+
     def multiply(self, a: Operand, b: Operand, name: str = "product") -> Tensor:
         """Elementwise product with broadcasting: each factor is kept for the other's gradient."""
         tape = self.tape

@@ -58,8 +58,11 @@ class Products(Operations):
         keep = [(f"{name} input", x if weight.needs_grad else None), (f"{name} weight", weight if needs else None)]
         return tape.record(result, "linear", [x, weight, bias], keep, backward)
 
-    def matmul(self, a: Tensor, b: Tensor, shape: Sequence[Dim], name: str) -> Tensor:
-        """Batched product of two activations: each is kept for the other's gradient, contiguous."""
+    def matmul(self, a: Tensor, b: Tensor, shape: Sequence[Dim], name: str, scaled: bool = False) -> Tensor:
+        """Batched product of two activations: each is kept for the other's gradient, contiguous.
+
+        ``scaled``: baddbmm, whose alpha multiplies each gradient into another tensor.
+        """
         a, b = self.cast(a, self.autocast or a.dtype), self.cast(b, self.autocast or b.dtype)
         a, b = (self.contiguous(t) if t.strided else t for t in (a, b))
         tape, shapes, dtype = self.tape, (a.shape, b.shape), a.dtype
@@ -68,6 +71,8 @@ class Products(Operations):
 
         def backward(_: Tensor) -> list[Gradient]:
             made = [tape.new(f"gradient of {name}", s, dtype) if n else None for s, n in zip(shapes, needs, strict=True)]
+            if scaled:
+                made = [t and tape.new(f"gradient of {name}, scaled", t.shape, dtype) for t in made]
             return [t and Tensor(t.storage, t.shape, dtype, base=t) for t in made]
 
         keep = [(f"{name}: left", a if b.needs_grad else None), (f"{name}: right", b if a.needs_grad else None)]

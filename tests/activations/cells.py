@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,16 +12,19 @@ import torch
 import transformers
 from accelerate.utils import convert_to_fp32
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.checkpoint import checkpoint
 from transformers import masking_utils
 
 from estimators.activations.attention import Kernels
 from estimators.activations.builder import Precision
+from estimators.activations.checkpointing import checkpointed
 from estimators.activations.head import head
 from estimators.activations.losses import Loss
 from estimators.activations.profile import Conditions, Profile, profile
 from estimators.activations.tape import evaluate
 from estimators.model.families import build
 from estimators.model.methods.adapters import insert_adapters
+from estimators.model.methods.quantised import quantise
 from estimators.model.spec import ModelSpec
 from tests.activations.real import Truth, arguments_of, measure
 
@@ -96,37 +99,46 @@ def real_model(cell: Cell) -> torch.nn.Module:
     if cell.method in ("lora", "dora"):
         import peft
 
-        recipe = peft.LoraConfig(r=4, target_modules="all-linear", use_dora=cell.method == "dora", task_type="CAUSAL_LM")
+        dora = cell.method == "dora"
+        recipe = peft.LoraConfig(r=4, target_modules="all-linear", use_dora=dora, task_type="CAUSAL_LM")
         model = peft.get_peft_model(model, recipe).base_model.model
     return model
 
 
-def real_block(cell: Cell, class_name: str) -> Truth:
+Wrap = Callable[[Any, torch.Tensor, Any, Any], Any]
+
+
+def real_block(cell: Cell, class_name: str, wrap: Wrap | None = None) -> Truth:
     """The truth of one block inside a model of few layers."""
     with fake():
-        model = real_model(cell)
-        layers = [m for m in model.modules() if type(m).__name__ == class_name]
-        layer = layers[cell.layer]
-        ids = torch.zeros(cell.batch, cell.seq, dtype=torch.long)
-        mask = torch.ones_like(ids) if cell.padding == "right" else None
+        return block_truth(cell, real_model(cell), class_name, wrap)
+
+
+def block_truth(cell: Cell, model: torch.nn.Module, class_name: str, wrap: Wrap | None = None) -> Truth:
+    layer = [m for m in model.modules() if type(m).__name__ == class_name][cell.layer]
+    ids = torch.zeros(cell.batch, cell.seq, dtype=torch.long)
+    mask = torch.ones_like(ids) if cell.padding == "right" else None
+    with autocast(cell):
+        args, kwargs = arguments_of(model, layer, lambda: model(ids, attention_mask=mask, use_cache=False))
+    hidden = args[0] if args else kwargs["hidden_states"]
+    rest = args[1:]
+    kwargs = {k: v for k, v in kwargs.items() if k != "hidden_states"}
+
+    def call(made: dict[str, torch.Tensor]) -> Any:
         with autocast(cell):
-            args, kwargs = arguments_of(model, layer, lambda: model(ids, attention_mask=mask, use_cache=False))
-        hidden = args[0] if args else kwargs["hidden_states"]
-        rest = args[1:]
-        kwargs = {k: v for k, v in kwargs.items() if k != "hidden_states"}
+            if wrap is not None:
+                return wrap(layer, made.pop("hidden"), rest, kwargs)
+            return layer(made.pop("hidden"), *rest, **kwargs)
 
-        def call(made: dict[str, torch.Tensor]) -> Any:
-            with autocast(cell):
-                return layer(made.pop("hidden"), *rest, **kwargs)
-
-        return measure(call, {"hidden": hidden}, (rest, kwargs), [*model.parameters(), *model.buffers()])
+    return measure(call, {"hidden": hidden}, (rest, kwargs), [*model.parameters(), *model.buffers()])
 
 
 def spec_of(cell: Cell) -> ModelSpec:
     config = transformers.AutoConfig.for_model(cell.model_type, **cell.config).to_dict()
     spec = build(config)
     if cell.method in ("lora", "dora"):
-        spec = insert_adapters(spec, "all-linear", 4, cell.method == "dora", (), "fp32")  # peft's autocast_adapter_dtype
+        # fp32: peft's autocast_adapter_dtype
+        spec = insert_adapters(spec, "all-linear", 4, cell.method == "dora", (), "fp32")
     return spec
 
 
@@ -205,3 +217,49 @@ HELD: list[torch.Tensor] = []
 def head_differences(cell: Cell, fp32_outputs: bool = False, held: bool = False) -> dict[str, Any]:
     loss = Loss(fp32_outputs=fp32_outputs, held=held)
     return compared(head(spec_of(cell), conditions_of(cell), loss), real_head(cell, fp32_outputs, held), cell)
+
+
+def checkpointing_differences(cell: Cell, reentrant: bool, tolerance: float) -> dict[str, Any]:
+    """A block under torch.utils.checkpoint beside what full checkpointing makes of its profile."""
+    ours, class_name = our_block(cell)
+    kept = checkpointed(ours, "full", reentrant)[0]
+
+    def wrapped(layer: Any, hidden: torch.Tensor, rest: Any, kwargs: Any) -> Any:
+        return checkpoint(lambda x: layer(x, *rest, **kwargs), hidden, use_reentrant=reentrant)
+
+    truth = real_block(cell, class_name, wrapped)
+    sizes = (cell.batch, cell.seq)
+    state = evaluate(kept.kept, *sizes) + evaluate(ours.output, *sizes)
+    found = {}
+    for name, measured, predicted in (
+        ("kept", truth.after, evaluate(kept.kept, *sizes)),
+        ("forward", truth.forward, ours.peak(kept.forward, *sizes)),
+        ("backward", truth.backward, ours.peak(kept.backward, *sizes) + state),
+    ):
+        if abs(predicted / measured - 1) > tolerance:
+            found[name] = f"{measured} measured, {predicted} predicted ({predicted / measured - 1:+.2%})"
+    return found
+
+
+def qlora_differences(cell: Cell) -> dict[str, Any]:
+    """A block with 4-bit linears and adapters, in real tensors: bitsandbytes cannot quantise fake ones."""
+    import bitsandbytes
+    import peft
+
+    spec = build(transformers.AutoConfig.for_model(cell.model_type, **cell.config).to_dict())
+    spec = insert_adapters(quantise(spec, "nf4-double"), "all-linear", 4, False, (), "fp32")
+    part = spec.blocks[0]
+    model = real_model(cell)
+    for name, linear in list(model.named_modules()):
+        if not isinstance(linear, torch.nn.Linear) or name == "lm_head":
+            continue
+        small = bitsandbytes.nn.Linear4bit(
+            linear.in_features, linear.out_features, linear.bias is not None, torch.bfloat16, quant_type="nf4"
+        )
+        small.weight = bitsandbytes.nn.Params4bit(linear.weight.data, requires_grad=False, quant_type="nf4")
+        owner, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(owner), leaf, small.to("cpu"))
+    model.is_loaded_in_4bit = True  # peft asks before it takes its layer for 4-bit bases
+    recipe = peft.LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+    model = peft.get_peft_model(model, recipe).base_model.model
+    return compared(profile(part, spec, conditions_of(cell)), block_truth(cell, model, part.class_name), cell)

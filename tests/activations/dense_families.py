@@ -14,13 +14,17 @@ GPT = {"vocab_size": 960, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions"
        "embd_pdrop": 0.0}  # fmt: skip
 
 FAMILIES: dict[str, dict[str, Any]] = {
-    "arcee": SIZES, "codegen": {**GPT, "rotary_dim": 8}, "cohere": SIZES, "cohere2": SIZES, "ernie4_5": SIZES,
+    "bloom": {"vocab_size": 960, "hidden_size": 64, "n_layer": 2, "n_head": 4}, "arcee": SIZES,
+    "falcon": {"vocab_size": 960, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+               "num_kv_heads": 2, "new_decoder_architecture": True},
+    "codegen": {**GPT, "rotary_dim": 8}, "cohere": SIZES, "cohere2": SIZES, "ernie4_5": SIZES,
     "exaone4": SIZES, "gemma": WIDE, "gemma2": WIDE, "gemma3_text": WIDE, "glm": {**SIZES, "head_dim": 16},
     "glm4": {**SIZES, "head_dim": 16}, "gpt2": GPT, "gpt_bigcode": GPT, "gpt_neox": SIZES,
     "gpt_neo": {"vocab_size": 960, "hidden_size": 64, "num_layers": 2, "num_heads": 4, "max_position_embeddings": 512,
                 "attention_types": [[["global", "global"], 1]]},
     "gptj": {**GPT, "rotary_dim": 8}, "granite": SIZES, "helium": {**SIZES, "head_dim": 16},
-    "hunyuan_v1_dense": {**SIZES, "head_dim": 16}, "jais2": SIZES, "llama": SIZES, "ministral3": UNCUT, "mistral": UNCUT,
+    "hunyuan_v1_dense": {**SIZES, "head_dim": 16}, "jais2": SIZES, "llama": SIZES, "ministral3": UNCUT,
+    "mistral": UNCUT,
     "mpt": {"vocab_size": 960, "d_model": 64, "n_layers": 2, "n_heads": 4},
     "nemotron": SIZES, "olmo": SIZES, "olmo2": SIZES, "olmo3": SIZES,
     "opt": {"vocab_size": 960, "hidden_size": 64, "ffn_dim": 176, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -29,6 +33,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "smollm3": SIZES, "stablelm": SIZES, "starcoder2": {**UNCUT, "residual_dropout": 0.1},
 }  # fmt: skip
 
+SDPA_ONLY = frozenset({"falcon"})  # its eager attention is not described
 EAGER_ONLY = frozenset({"gemma2", "gpt_neo", "mpt", "bloom"})  # transformers refuses sdpa for these
 
 # Other switches of a family that change its tensors.
@@ -43,4 +48,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("phi3", {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}),
     ("gpt2", {"activation_function": "gelu_pytorch_tanh", "resid_pdrop": 0.0}),
     ("qwen2", {"num_key_value_heads": 4}),
+    ("bloom", {"apply_residual_connection_post_layernorm": True, "hidden_dropout": 0.1}),
+    ("falcon", {"new_decoder_architecture": False, "multi_query": False, "num_kv_heads": 4}),
+    ("falcon", {"new_decoder_architecture": False, "multi_query": False, "parallel_attn": False, "num_kv_heads": 4}),
 ]

@@ -34,6 +34,14 @@ BLOCKS: dict[str, tuple[str, str]] = {
     "ArceeDecoderLayer": ("relatives", "arcee"),
     "Jais2DecoderLayer": ("relatives", "jais2"),
     "HunYuanDenseV1DecoderLayer": ("relatives", "hunyuan"),
+    "InternLMDecoderLayer": ("llama", "block"),
+    "BaichuanLayer": ("hub", "baichuan"),
+    "InternLM2DecoderLayer": ("hub", "internlm2"),
+    "QWenBlock": ("hub", "qwen"),
+    "GLMBlock": ("hub", "chatglm"),
+    "MiniCPMDecoderLayer": ("hub", "minicpm"),
+    "BloomBlock": ("falcon", "bloom"),
+    "FalconDecoderLayer": ("falcon", "falcon"),
     "GPTJBlock": ("classic", "gptj"),
     "CodeGenBlock": ("classic", "codegen"),
     "GPTNeoBlock": ("classic", "gpt_neo"),
@@ -54,7 +62,9 @@ BLOCKS: dict[str, tuple[str, str]] = {
 }
 
 # Blocks whose code lives on the hub and is never run here: described by their nearest relative, not compared.
-BY_RELATIVE: frozenset[str] = frozenset()
+BY_RELATIVE: frozenset[str] = frozenset(
+    {"InternLMDecoderLayer", "BaichuanLayer", "InternLM2DecoderLayer", "QWenBlock", "GLMBlock", "MiniCPMDecoderLayer"}
+)
 
 BLOCKS.update(OTHERS)
 

@@ -66,10 +66,12 @@ def _projected(b: Builder, hidden: Tensor, which: str, size: int, norm: Norm | N
     return b.view(normed, ("B", count, "S", size), swaps=True)
 
 
-def attended(b: Builder, q: Tensor, k: Tensor, v: Tensor, out: str, scores: Scores | None = None) -> Tensor:
+def attended(
+    b: Builder, q: Tensor, k: Tensor, v: Tensor, out: str, scores: Scores | None = None, mask: Tensor | None = None
+) -> Tensor:
     """Attention over heads, and the output projection. The heads live until it is done, as in the module's frame."""
     width = int(q.shape[1]) * int(v.shape[-1])
-    output = b.attend(q, k, v, b.mask(), scores or Scores(dropout=b.fraction("attention_dropout")))
+    output = b.attend(q, k, v, mask or b.mask(), scores or Scores(dropout=b.fraction("attention_dropout")))
     return b.module(b.view(output, ("B", "S", width)), out)
 
 
