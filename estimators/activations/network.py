@@ -13,7 +13,7 @@ from estimators.activations.checkpointing import Kept, checkpointed
 from estimators.activations.head import head, with_rows
 from estimators.activations.losses import Loss
 from estimators.activations.profile import Conditions, Profile, profile
-from estimators.activations.tape import Moment, evaluate
+from estimators.activations.tape import evaluate
 from estimators.model.spec import ModelSpec, Part
 from estimators.result import Term
 from estimators.run import Run
@@ -276,9 +276,9 @@ def _at_end(found: Bytes, site: Site) -> Iterator[Term]:
         if site.stage == "after":
             yield Term("outgoing gradient", "activations", found.end_gradient, "of the last block's output")
             return
-        yield Term("head and loss, kept", "logits", found.end_saved, "log-probabilities, final norm")
         work, gradients = found.end.backward[GRADIENTS.index(site.gradients)]
-        yield Term("head and loss in backward", "logits", work, "gradients of logits, less what is freed by then")
+        yield Term("head and loss in backward", "logits", found.end_saved + work,
+                   "what the head keeps and gradients of logits, at their largest together")  # fmt: skip
         yield Term("gradients of the head's weights", "gradients", gradients, "made by then, in the dtype of the weights")
         return
     if site.stage == "during":

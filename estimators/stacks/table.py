@@ -20,7 +20,8 @@ class Stack:
     ``fsdp_reduce``: dtype of FSDP's gradient reduction in mixed precision, ``compute`` or ``fp32``.
     ``frozen_fp32``: mixed precision keeps even frozen parameters in fp32. ``mixed``: it has mixed precision at all.
     ``wrap``: units of FSDP2; ``reshard_root``, ``reshard_tail``: whether the root unit, and the head where it is a
-    unit of its own, are resharded after forward like the blocks.
+    unit of its own, are resharded after forward like the blocks. ``adapters_apart``: FSDP1 wraps trained leaves of a
+    frozen block one by one (peft's policy), and not blocks alone.
     ``syncs``: engines that it reduces in every micro-step when gradients accumulate. ``zero``: the family of its
     DeepSpeed configuration, a key of ``estimators.stacks.deepspeed``. ``ddp``, ``fsdp1``: knobs that it sets.
     """
@@ -37,6 +38,7 @@ class Stack:
     wrap: str = "blocks"
     reshard_root: bool = True
     reshard_tail: bool = True
+    adapters_apart: bool = True
     syncs: tuple[str, ...] = ()
     zero: str = ""
     ddp: Mapping[str, Value] = field(default_factory=dict)
@@ -93,7 +95,7 @@ STACKS: Mapping[str, Stack] = {
     ),
     "litgpt": Stack(
         package="litgpt", optimizer="adamw", engines=_TORCH, frozen_fp32=True, fsdp1={"use_orig_params": True},
-        source="litgpt/finetune/full.py, lora.py; lightning FSDPPrecision",
+        adapters_apart=False, source="litgpt/finetune/full.py, lora.py; lightning FSDPPrecision",
     ),
     "composer": Stack(
         package="mosaicml", optimizer="adamw", engines=_TORCH, fsdp_reduce="fp32", frozen_fp32=True,

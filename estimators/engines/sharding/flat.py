@@ -14,10 +14,12 @@ from estimators.engines import sharding
 from estimators.engines.sharding import NOTHING, Dtypes, Position, Sizes, Unit
 from estimators.model.spec import ModelSpec, Parameter
 from estimators.run import Run
+from estimators.stacks.table import STACKS
 from estimators.units import ceil_div, power_of_two, round_up
 from estimators.workload import DTYPE_BYTES
 
 ALIGNED_BYTES = 16  # _flat_param.py: _get_aligned_numel; only with use_orig_params
+PACKED_BYTES = 2
 MANY_RANKS = 16  # beyond so many, ranks with the most real elements are looked for at the ends and in the middle
 
 
@@ -38,6 +40,7 @@ class Plan(NamedTuple):
     pinned: bool
     node_ranks: int
     host_apart: bool
+    adapters_apart: bool = True  # trained leaves are units of their own (peft's policy)
 
 
 def plan_of(run: Run) -> Plan:
@@ -49,7 +52,7 @@ def plan_of(run: Run) -> Plan:
         sharding_name in ("full-shard", "hybrid-shard"), bool(knobs.get("forward_prefetch")),
         str(knobs.get("backward_prefetch", "pre")), bool(knobs["use_orig_params"]),
         whole if run.workload.grad_accum > 1 else "", offload, offload and device.pins_host,
-        run.cluster.gpus_per_node, device.separate_host,
+        run.cluster.gpus_per_node, device.separate_host, STACKS[run.workload.stack].adapters_apart,
     )  # fmt: skip
 
 
@@ -61,6 +64,11 @@ class Flat(NamedTuple):
     shard: int
 
 
+def elements(parameter: Parameter) -> int:
+    """Elements as a flat parameter holds them: packed 4-bit weights lie in it as 16-bit numbers (``quant_storage``)."""
+    return parameter.numel if parameter.stored_bytes is None else ceil_div(parameter.stored_bytes, PACKED_BYTES)
+
+
 @lru_cache(maxsize=4096)
 def lay_flat(parameters: tuple[Parameter, ...], shards: int, aligned: int) -> Flat:
     """Tensors one after the other; ``aligned`` elements is the unit of addresses (0: not aligned)."""
@@ -68,7 +76,7 @@ def lay_flat(parameters: tuple[Parameter, ...], shards: int, aligned: int) -> Fl
     for parameter in parameters:
         at = round_up(at, aligned) if aligned else at
         begins.append((parameter, at))
-        at += parameter.numel
+        at += elements(parameter)
     if aligned:
         at = round_up(at, shards)
     return Flat(tuple(begins), at, ceil_div(at, shards))
@@ -77,11 +85,12 @@ def lay_flat(parameters: tuple[Parameter, ...], shards: int, aligned: int) -> Fl
 def flats_of(unit: Unit, plan: Plan) -> tuple[Flat, ...]:
     """One flat parameter a unit; where some tensors are frozen, trainable ones are units of their own.
 
-    (peft's ``fsdp_auto_wrap_policy``: a flat parameter has one dtype and, with it, one gradient.)
+    (peft's ``fsdp_auto_wrap_policy``.) Stacks that wrap blocks alone keep both in one flat parameter, whose gradient is
+    whole: zeros for what is frozen (``use_orig_params``; torch/distributed/fsdp/_flat_param.py).
     """
     aligned = ALIGNED_BYTES // DTYPE_BYTES[plan.dtypes.compute] if plan.original else 0
     groups = [unit.parameters]
-    if len({p.trainable for p in unit.parameters}) > 1:
+    if plan.adapters_apart and len({p.trainable for p in unit.parameters}) > 1:
         groups = [tuple(p for p in unit.parameters if not p.trainable)]
         groups += [(p,) for p in unit.parameters if p.trainable]
     return tuple(lay_flat(group, plan.shards, aligned) for group in groups if group)
@@ -103,7 +112,7 @@ def flat_sizes(flat: Flat, plan: Plan) -> Sizes:
     """
     dtypes, first = plan.dtypes, flat.real[0][0]
     stored, compute, reduce = (DTYPE_BYTES[d] for d in (dtypes.stored(first), dtypes.compute, dtypes.reduce))
-    casts, trains = dtypes.stored(first) != dtypes.compute, int(first.trainable)
+    casts, trains = dtypes.stored(first) != dtypes.compute, int(any(p.trainable for p, _ in flat.real))
     whole = flat.shard * plan.shards
     shard_gradients = trains * flat.shard * stored
     if plan.sharded:
@@ -115,12 +124,12 @@ def flat_sizes(flat: Flat, plan: Plan) -> Sizes:
         gathered = flat.numel * compute if casts else 0
         reduce_in, reduce_out = 0, shard_gradients if dtypes.stored(first) != dtypes.compute else 0
     return Sizes(
-        whole=sum(p.numel for p, _ in flat.real) * stored,
+        whole=sum(elements(p) for p, _ in flat.real) * stored,
         staged=flat.numel * stored,
         shard=flat.shard * stored,
         cast=flat.shard * compute if plan.sharded and (casts or plan.offload) else 0,
         gathered=gathered,
-        gradients=trains * sum(p.numel for p, _ in flat.real) * compute,
+        gradients=sum(p.numel for p, _ in flat.real if p.trainable) * compute,
         held=trains * flat.numel * compute,
         reduce_in=reduce_in,
         reduce_out=reduce_out,
@@ -164,7 +173,7 @@ def lay_out(plan: Plan) -> Laid:
         total + root_size,
         beside,
         elsewhere,
-        any(len({p.trainable for p in unit.parameters}) > 1 for unit in others),
+        plan.adapters_apart and any(len({p.trainable for p in unit.parameters}) > 1 for unit in others),
     )
 
 
@@ -196,5 +205,5 @@ def _slices(flat: Flat, rank: int, original: bool) -> list[tuple[Parameter, int]
     if not original:
         return [(flat.real[0][0], flat.shard)]
     low, high = rank * flat.shard, (rank + 1) * flat.shard
-    cut = [(p, min(high, begin + p.numel) - max(low, begin)) for p, begin in flat.real]
+    cut = [(p, min(high, begin + elements(p)) - max(low, begin)) for p, begin in flat.real]
     return [(p, numel) for p, numel in cut if numel > 0]
