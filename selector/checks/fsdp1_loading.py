@@ -42,7 +42,8 @@ def efficient_sync(setup: Setup) -> Hits:
     sync, loading = setup.fsdp.get("sync_module_states"), setup.fsdp.get("cpu_ram_efficient_loading")
     if setup.fsdp.is_launcher and sync is False and loading is not False:
         said = "true" if loading else "absent (its default is true)"
-        edit = setup.fsdp.put("sync_module_states", True)
+        key = setup.fsdp.key("sync_module_states")
+        edit = setup.fsdp.put("sync_module_states", True) if setup.fsdp.version == 1 else setup.fsdp.block.drop(key)
         yield setup.fsdp.hit(
             "sync_module_states", f"false with {setup.fsdp.key('cpu_ram_efficient_loading')} {said}", edit
         )

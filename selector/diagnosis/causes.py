@@ -32,68 +32,47 @@ class Cause:
 def explained(
     message: OutOfMemory, same: Sequence[Match], instant: str | None, found: Estimate | None, line: int
 ) -> Iterator[Cause]:
+    """What an out-of-memory message says, what the failed tensor was, and what the estimate makes of it."""
+    yield from _card(message, line)
     tried = readable(message.tried)
-    if message.is_fragmented:
-        waste = gib(message.unallocated or 0)
-        yield Cause(
-            "alloc-conf",
-            "fragmentation",
-            f"{tried} were asked for while {waste} GiB lay reserved and unused",
-            RULES["alloc-conf"].fix,
-            RULES["alloc-conf"].source,
-            line,
-        )
-    if message.others > message.shortage > 0:
-        yield Cause(
-            "",
-            "another process on the card",
-            f"other processes hold {gib(message.others)} GiB of it",
-            "end them, or choose another card with CUDA_VISIBLE_DEVICES",
-            "",
-            line,
-        )
     for match in same[:1]:
         where = f" ({match.instant})" if match.instant else ""
-        yield Cause(
-            "",
-            f"the failed allocation is {match.name}",
-            f"{tried} = {match.formula}{where}",
-            _advice(match, instant),
-            "",
-            line,
-        )
+        because = f"{tried} = {match.formula}{where}"
+        yield Cause("", f"the failed allocation is {match.name}", because, _advice(match, instant), line=line)
     if instant == "step":
         rule = RULES["first-step-peak"]
         yield Cause(rule.name, "the optimizer step", rule.trigger, rule.fix, rule.source, line)
-    if found is not None and found.verdict == "no":
-        yield Cause(
-            "does-not-fit",
-            f"{found.strategy} does not fit",
-            f"the estimate is {gib(found.gpu.process.expected)} GiB at {found.peak.name} on a card of "
-            f"{gib(found.gpu.capacity)}",
-            "one of the changes below",
-            "",
-            line,
+    if found is not None:
+        yield from _compared(message, found, line)
+    elif not same and not message.is_fragmented:
+        because = f"{tried} match no amount that is known here"
+        yield Cause("", "unknown tensor", because, "give --config, --model and --gpus", line=line)
+
+
+def _card(message: OutOfMemory, line: int) -> Iterator[Cause]:
+    """Fragments, and other processes."""
+    if message.is_fragmented:
+        rule = RULES["alloc-conf"]
+        waste = gib(message.unallocated or 0)
+        because = f"{readable(message.tried)} were asked for while {waste} GiB lay reserved and unused"
+        yield Cause(rule.name, "fragmentation", because, rule.fix, rule.source, line)
+    if message.others > message.shortage > 0:
+        because = f"other processes hold {gib(message.others)} GiB of it"
+        fix = "end them, or choose another card with CUDA_VISIBLE_DEVICES"
+        yield Cause("", "another process on the card", because, fix, line=line)
+
+
+def _compared(message: OutOfMemory, found: Estimate, line: int) -> Iterator[Cause]:
+    needed, card = gib(found.gpu.process.expected), gib(found.gpu.capacity)
+    if found.verdict == "no":
+        because = f"the estimate is {needed} GiB at {found.peak.name} on a card of {card}"
+        yield Cause("does-not-fit", f"{found.strategy} does not fit", because, "one of the changes below", line=line)
+    elif not message.is_fragmented:
+        because = (
+            f"{needed} of {card} GiB are expected: the run is not the one described, or something else holds memory"
         )
-    elif found is not None and not message.is_fragmented:
-        yield Cause(
-            "",
-            "the estimate fits",
-            f"{gib(found.gpu.process.expected)} of {gib(found.gpu.capacity)} GiB are expected: "
-            "the run is not the one described, or something else holds memory",
-            "compare batch, sequence length and strategy with the run; look at nvidia-smi",
-            "",
-            line,
-        )
-    if not same and found is None and not message.is_fragmented:
-        yield Cause(
-            "",
-            "unknown tensor",
-            f"{tried} match no amount that is known here",
-            "give --config, --model and --gpus",
-            "",
-            line,
-        )
+        fix = "compare batch, sequence length and strategy with the run; look at nvidia-smi"
+        yield Cause("", "the estimate fits", because, fix, line=line)
 
 
 def _advice(match: Match, instant: str | None) -> str:
