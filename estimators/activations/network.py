@@ -23,6 +23,7 @@ from estimators.stacks.versions import at_least
 
 INT64 = 8
 UPCASTS_IN_LOSS = "4.46"  # transformers: loss/loss_utils.py takes the loss out of the models
+NOT_REENTRANT = "5"  # transformers: gradient_checkpointing_enable without arguments
 SHIFTS_LABELS = "4.49"  # transformers pull request 35646: labels are padded, logits no longer copied
 # Loops whose frame holds the outputs during backward; Trainer.compute_loss drops them when it returns the loss, and
 # torchtune deletes its logits.
@@ -40,6 +41,8 @@ class Question(NamedTuple):
     checkpointing: str
     input_gradient: bool
     loss: Loss
+    reentrant: bool = False
+    retains: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +98,7 @@ class Bytes(NamedTuple):
     end_gradient: int  # of the last block's output
     held_outputs: int
     inputs: int
+    retains: bool = False
 
 
 def question_of(run: Run) -> Question:
@@ -109,7 +113,10 @@ def question_of(run: Run) -> Question:
     precision = Precision(stored, casts, "", run.strategy.engine in ("fsdp1", "fsdp2"))
     kernels = Kernels(work.attention, work.loss == "fused" and work.stack in ("swift", "llamafactory", "axolotl"), work.padding)
     loss = _loss(run, fp32_outputs)
-    return Question(run.model, precision, kernels, settings.device, work.checkpointing, _input_gradient(run), loss)
+    reentrant = (stack := STACKS[work.stack]).trainer and not at_least(settings.versions["transformers"], NOT_REENTRANT)
+    frozen_units = run.strategy.engine == "fsdp1" and work.has_adapters and stack.adapters_apart
+    return Question(run.model, precision, kernels, settings.device, work.checkpointing, _input_gradient(run), loss,
+                    reentrant, reentrant and frozen_units and work.checkpointing != "none")  # fmt: skip
 
 
 def _loss(run: Run, fp32_outputs: bool) -> Loss:
@@ -147,8 +154,8 @@ def runs_of(question: Question) -> tuple[BlockRun, ...]:
         first = None
         if trains and not flows:  # a gradient reaches the first of these blocks and does not leave it
             entering = profile(part, question.model, replace(conditions, needs_input_gradient=False))
-            first = checkpointed(entering, how)[0]
-        made.append(BlockRun(part, found, checkpointed(found, how), first))
+            first = checkpointed(entering, how, question.reentrant)[0]
+        made.append(BlockRun(part, found, checkpointed(found, how, question.reentrant), first))
         flows = flows or trains
     return tuple(made)
 
@@ -175,7 +182,8 @@ def network_bytes(question: Question, batch: int, seq: int) -> Bytes:
     end = head(question.model, Conditions(question.precision, question.kernels, question.device, True), loss)
     last = level(Kept(end.saved_size, (0,) * 6, end.forward, end.backward, False))
     held = evaluate(end.held, batch, seq)
-    return Bytes(stretches, last, end.saved_bytes(batch, seq), stretches[-1].output, held, 2 * batch * seq * INT64)
+    inputs = 2 * batch * seq * INT64
+    return Bytes(stretches, last, end.saved_bytes(batch, seq), stretches[-1].output, held, inputs, question.retains)
 
 
 def _by_gradients(sizes: list[tuple[int, int, int]]) -> tuple[tuple[int, int], ...]:
@@ -225,6 +233,8 @@ def _terms(found: Bytes, site: Site) -> Iterator[Term]:
     at_end = site.part >= len(found.stretches)
     yield Term("inputs and labels", "activations", found.inputs, "2 x tokens x 8 B")
     yield from _saved(found, site)
+    if found.retains and site.direction != "forward" and not at_end:
+        yield _retained(found, site)
     if site.direction != "forward" and not at_end and found.held_outputs:
         yield Term("outputs held by the loop", "logits", found.held_outputs, "logits, until the loop drops the outputs")
     if at_end:
@@ -249,6 +259,22 @@ def _saved(found: Bytes, site: Site) -> Iterator[Term]:
     yield Term("saved activations", "activations", kept, "tensors that autograd or checkpointing keeps of earlier blocks")
     yield Term("cached casts of weights", "activations", copies, "torch.autocast's 16-bit copies, held until forward ends")
     yield Term("shared inputs of blocks", "activations", shared, "rotary cosines and sines, masks: once for all blocks")
+
+
+def _retained(found: Bytes, site: Site) -> Term:
+    """Inputs of blocks that are done, and their gradients, until FSDP1 ends the backward.
+
+    FSDP1 watches the inputs of a unit without trained weights (_runtime_utils.py
+    ``_register_post_backward_reshard_only_hook``). Under reentrant checkpointing they are leaves of the recomputation;
+    ``register_multi_grad_hook`` holds their AccumulateGrad nodes, which hold the tensors and their gradients.
+    """
+    size = 0
+    for number, stretch in enumerate(found.stretches):
+        if number == site.part:
+            size += 2 * stretch.boundary * (stretch.pieces - site.piece - 1) + stretch.boundary * (site.stage == "after")
+        elif number > site.part:
+            size += 2 * stretch.boundary * stretch.pieces
+    return Term("inputs of blocks that are done", "activations", size, "and their gradients, held by FSDP1's hooks")
 
 
 def _at_block(found: Bytes, site: Site) -> Iterator[Term]:
