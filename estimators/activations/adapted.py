@@ -1,4 +1,4 @@
-"""Linear layers as a training method made them: LoRA and DoRA (peft 0.21), 4-bit and 8-bit bases (bitsandbytes 0.50)."""
+"""Linear layers as a method made them: LoRA and DoRA (peft 0.21), 4-bit and 8-bit bases (bitsandbytes 0.50)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def dora(b: Builder, x: Tensor, result: Tensor, name: str, down: Weight, up: Wei
     del both
     shape, dtype = magnitude.shape, promoted(magnitude.dtype, norm.dtype)
     factor = tape.new("magnitude / norm", shape, dtype)
-    tape.record(factor, "div", [magnitude], [("norm", norm)], lambda g: [tape.new("gradient of magnitude", shape, dtype)])
+    tape.record(
+        factor, "div", [magnitude], [("norm", norm)], lambda g: [tape.new("gradient of magnitude", shape, dtype)]
+    )
     lora_result = b.linear(b.linear(x, down, f"{name}.lora_A"), up, f"{name}.lora_B")
     left = b.multiply(b.shift(factor), result, "magnitude x base")
     result = b.add(left, b.scale(b.multiply(factor, lora_result, "magnitude x lora")))

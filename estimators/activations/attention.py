@@ -37,7 +37,7 @@ class Attention(Products):
     kept_until_return: list[Tensor]
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scores: Scores = Scores()) -> Tensor:
-        """[B, heads, S, d] -> [B, S, heads, d]. ``mask``: additive for eager, of bools for sdpa, None where not needed."""
+        """[B, heads, S, d] -> [B, S, heads, d]. ``mask``: numbers for eager, bools for sdpa, None where not needed."""
         if self.kernels.attention == "eager":
             return self.eager_attention(q, k, v, mask, scores)
         if self.kernels.attention == "sdpa" and (mask is not None or scores.softcap):
@@ -80,8 +80,8 @@ class Attention(Products):
         return made
 
     def masked_sdpa(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """With a mask sdpa leaves its causal and grouped paths: keys and values are repeated, and the mask becomes numbers
-        of the query's dtype in every layer (aten ``convert_boolean_attn_mask``)."""
+        """With a mask sdpa leaves its causal and grouped paths: keys and values are repeated, and the mask becomes
+        numbers of the query's dtype in every layer (aten ``convert_boolean_attn_mask``)."""
         heads = q.shape[1]
         k, v = self.repeat_kv(k, heads), self.repeat_kv(v, heads)
         bias = self.tape.new("mask as numbers", mask.shape, self.autocast or q.dtype) if mask is not None else None

@@ -1,8 +1,8 @@
 """The modules that blocks are made of, as transformers writes them, on a tape.
 
-A ``Builder`` knows one part's parameters by name, so that a linear layer with an adapter, a frozen weight or a 4-bit base
-does what that layer does, and a block's own file only says in which order its modules run. Local variables of a block's
-file live as long as those of the real ``forward``: delete where it deletes, reuse a name where it does.
+A ``Builder`` knows one part's parameters by name, so that a linear layer with an adapter, a frozen weight or a 4-bit
+base does what that layer does, and a block's own file only says in which order its modules run. Local variables of a
+block's file live as long as those of the real ``forward``: delete where it deletes, reuse a name where it does.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Precision:
     """dtypes that a forward sees.
 
     ``weights``: of weights that carry none of their own. ``uniform``: the engine casts every weight to it on gathering
-    (FSDP's mixed precision), whatever they are stored in. ``autocast``: torch.autocast's dtype. ``stream``: of the residual
-    stream, where it is not that of the weights (the embedding's: fp32 under autocast).
+    (FSDP's mixed precision), whatever they are stored in. ``autocast``: torch.autocast's dtype. ``stream``: of the
+    residual stream, where it is not that of the weights (the embedding's: fp32 under autocast).
     """
 
     weights: str = "bf16"
@@ -110,7 +110,7 @@ class Builder(Functions):
         return self.shared[name][0]
 
     def mask(self) -> Tensor | None:
-        """The causal mask of masking_utils.py: numbers for eager; bools for sdpa where its causal flag is not enough."""
+        """The causal mask of masking_utils.py: numbers for eager; bools for sdpa where a flag is not enough."""
         if self.kernels.attention == "eager":
             return self.given("mask", ("B" if self.kernels.padding == "right" else 1, 1, "S", "S"))
         if self.kernels.attention == "sdpa" and (self.kernels.padding == "right" or self.kernels.windowed):

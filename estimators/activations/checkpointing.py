@@ -35,9 +35,9 @@ class Kept:
 def checkpointed(profile: Profile, how: str, reentrant: bool = False) -> tuple[Kept, ...]:
     """How the blocks of a run are treated, in turn: one entry, or two for ``every-2``.
 
-    none: everything stays. full: the input stays, the block is run again. selective: the outputs of fused attention stay
-    too, and it is not run again (with eager attention, whose scores no policy saves, as full). offload: the input goes to
-    the host and comes back. every-2: full for the first of two blocks, none for the second.
+    none: everything stays. full: the input stays, the block is run again. selective: the outputs of fused attention
+    stay too, and it is not run again (with eager attention, whose scores no policy saves, as full). offload: the input
+    goes to the host and comes back. every-2: full for the first of two blocks, none for the second.
     """
     if how == "none":
         return (_whole(profile),)
@@ -63,8 +63,9 @@ def _attention(profile: Profile) -> tuple[Saved, ...]:
 def _recomputed(profile: Profile, spared: tuple[Saved, ...], reentrant: bool) -> Kept:
     """Recompute starts from the input with the incoming gradient alive; then backward plays with everything saved.
 
-    Without reentrance the input lives on until the block is done, and recompute stops at the last tensor that is needed.
-    With it the block's output is made again, and the incoming gradient is held until the block is done.
+    Without reentrance the input lives until the block is done, and recompute stops at the last tensor that is needed.
+    With it the block's output is made again, and the incoming gradient is held until the block is done: counted here
+    over the whole backward, up to one output too much where the largest moment comes early.
     """
     extra = total(s.size for s in spared)
     kept = plus(profile.boundary, extra)

@@ -134,9 +134,7 @@ class Functions(Attention):
         return self.power(self.pointwise("relu", x, "output"), "square")
 
     # -- rotary embeddings ------------------------------------------------------------------------------------------
-    def rotary(
-        self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, sliced: bool = False
-    ) -> tuple[Tensor, Tensor]:
+    def rotary(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, sliced: bool = False) -> tuple[Tensor, Tensor]:
         """apply_rotary_pos_emb: keeps the cosines and sines only. Heads that are wider than the cosines turn in part;
         ``sliced``: the family slices and joins them even where they turn as a whole."""
         if self.kernels.fused and not sliced and cos.shape[-1] == q.shape[-1]:

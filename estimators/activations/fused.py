@@ -1,5 +1,5 @@
-"""Liger's kernels on a tape, after liger_kernel/ops: rms_norm.py, rope.py, swiglu.py, geglu.py. They run on GPUs only, so
-what stands here is read from their autograd functions and compared with nothing."""
+"""Liger's kernels on a tape, after liger_kernel/ops: rms_norm.py, rope.py, swiglu.py, geglu.py. They run on GPUs only,
+so what stands here follows their autograd functions and is compared with nothing."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def fused_linear(b: Builder, hidden: Tensor, name: str, rows: int | None) -> Ten
 
 
 def hidden_width(hidden: Tensor) -> int:
-    """Elements of a row: where rows of a piece are unknown, a piece has about as many logits as there are hidden states."""
+    """Elements of a row: where rows are unknown, a piece has about as many logits as there are hidden states."""
     return int(hidden.shape[-1])
 
 

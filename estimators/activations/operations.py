@@ -181,7 +181,7 @@ class Operations:
                       lambda g: [self.chain(f"gradient of {name}", makes, shape, dtype, g)])  # fmt: skip
 
     def where(self, condition: Tensor | None, x: Tensor, name: str = "where") -> Tensor:
-        """``torch.where(condition, x, number)`` or masked_fill: keeps the condition; its gradient is made with zeros."""
+        """``torch.where(condition, x, number)`` or masked_fill: keeps the condition; the gradient is masked."""
         tape, shape, dtype = self.tape, x.shape, x.dtype
         result = tape.new(name, shape, dtype, x)
         return tape.record(result, name, [x], [(f"{name} condition", condition)],
@@ -238,8 +238,8 @@ class Operations:
 
         def backward(_: Tensor) -> list[Gradient]:
             into = tape.new(f"gradient of {name}", shape, dtype) if needs else None
-            return [into, *(tape.new("gradient of a weight", w.shape, w.dtype) if w is not None and w.needs_grad else None
-                            for w in (weight, bias))]  # fmt: skip
+            wanted = [w if w is not None and w.needs_grad else None for w in (weight, bias)]
+            return [into, *(tape.new("gradient of a weight", w.shape, w.dtype) if w else None for w in wanted)]
 
         keep = [(f"{name} input", x), (f"{name} mean", mean), (f"{name} rstd", rstd), (f"{name} weight", weight)]
         return tape.record(result, "layer_norm", [x, weight, bias], keep, backward)

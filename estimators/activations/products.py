@@ -29,7 +29,9 @@ class Products(Operations):
             self.cached[weight.name] = copy
         return copy
 
-    def linear(self, x: Tensor, weight: Weight, name: str, bias: Weight | None = None, transposed: bool = False) -> Tensor:
+    def linear(
+        self, x: Tensor, weight: Weight, name: str, bias: Weight | None = None, transposed: bool = False
+    ) -> Tensor:
         """``x @ weight.T + bias``. Keeps x when the weight trains, the weight (or its copy) when x needs a gradient.
 
         ``transposed``: Conv1D, whose weight is [in, out].
@@ -40,7 +42,9 @@ class Products(Operations):
         width = weight.shape[1 if transposed else 0]
         return self.product(x, used, (*x.shape[:-1], width), name, used_bias)
 
-    def product(self, x: Tensor, weight: Operand, out: tuple[Dim, ...], name: str, bias: Operand | None = None) -> Tensor:
+    def product(
+        self, x: Tensor, weight: Operand, out: tuple[Dim, ...], name: str, bias: Operand | None = None
+    ) -> Tensor:
         """mm or addmm over rows: in backward the weight's gradient is made first, then the input's, then the bias's."""
         tape, shape, dtype = self.tape, x.shape, x.dtype
         result = tape.new(name, out, dtype)
@@ -70,7 +74,9 @@ class Products(Operations):
         needs = a.needs_grad, b.needs_grad
 
         def backward(_: Tensor) -> list[Gradient]:
-            made = [tape.new(f"gradient of {name}", s, dtype) if n else None for s, n in zip(shapes, needs, strict=True)]
+            made = [
+                tape.new(f"gradient of {name}", s, dtype) if n else None for s, n in zip(shapes, needs, strict=True)
+            ]
             if scaled:
                 made = [t and tape.new(f"gradient of {name}, scaled", t.shape, dtype) for t in made]
             return [t and Tensor(t.storage, t.shape, dtype, base=t) for t in made]
@@ -82,8 +88,8 @@ class Products(Operations):
     def sdpa(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         """Flash or memory-efficient attention over [B, heads, S, d]: keeps q, k, v, the output and its logsumexp.
 
-        On CUDA the flash kernel's backward accumulates dq in fp32, dk and dv for every query head, and a sum for each row
-        (aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp ``mha_bwd``).
+        On CUDA the flash kernel's backward accumulates dq in fp32, dk and dv for every query head, and a sum for each
+        row (aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp ``mha_bwd``).
         """
         q, k, v = (self.cast(t, self.autocast or t.dtype) for t in (q, k, v))
         tape, dtype, device = self.tape, q.dtype, self.device
@@ -98,7 +104,10 @@ class Products(Operations):
         def backward(_: Tensor) -> list[Gradient]:
             made = [tape.new(f"gradient of {n}", s, dtype) for n, s in zip("qkv", shapes, strict=True)]
             if device.flash_workspace:
-                workspace = [tape.new("dq, accumulated", shapes[0], "fp32"), tape.new("row sums", shapes[0][:3], "fp32")]
+                workspace = [
+                    tape.new("dq, accumulated", shapes[0], "fp32"),
+                    tape.new("row sums", shapes[0][:3], "fp32"),
+                ]
                 if shapes[1][1] != shapes[0][1]:
                     workspace += [tape.new("dk or dv of every head", shapes[0], dtype) for _ in range(2)]
                 workspace.clear()
@@ -122,6 +131,6 @@ class Products(Operations):
             result.strided = True
         else:
             result = tape.new("repeated heads", shape, x.dtype)
-        return tape.record(result, "repeat_kv", [x], [], lambda g: [tape.new("gradient of repeated heads", before, g.dtype)])
-
-
+        return tape.record(
+            result, "repeat_kv", [x], [], lambda g: [tape.new("gradient of repeated heads", before, g.dtype)]
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from weakref import ref
 
@@ -38,11 +38,11 @@ class Profile:
     """One piece run on sizes; every size is a polynomial that ``evaluate`` turns into bytes.
 
     ``saved``: tensors that autograd keeps of this piece, its input among them when an operation keeps it.
-    ``boundary``: the input, which is what checkpointing keeps. ``output``: what goes to the next piece, not counted here.
+    ``boundary``: the input, which is what checkpointing keeps. ``output``: what goes to the next piece; not counted.
     ``shared``: kept tensors that belong to every piece (cosines, masks): once a model.
     ``keeps_input``: whether the input is among ``saved``.
     ``autocast_copies``: casts of weights that torch.autocast holds until the forward ends, saved or not.
-    ``forward``: bytes above what was alive before, the input counted. ``forward_no_grad``: the same when nothing is kept.
+    ``forward``: bytes above what was alive before, the input counted. ``forward_no_grad``: the same, nothing kept.
     ``held``: bytes of outputs that the caller holds until backward is over.
     ``backward``: bytes above (everything saved of this piece + held + incoming gradient); below 0 as saved tensors go.
     ``weight_gradients``: bytes of gradients of weights at its end.
@@ -73,8 +73,8 @@ class Profile:
 class Conditions:
     """What a profile depends on beside the piece itself."""
 
-    precision: Precision = Precision()
-    kernels: Kernels = Kernels()
+    precision: Precision = field(default_factory=Precision)
+    kernels: Kernels = field(default_factory=Kernels)
     device: str = "cuda"
     needs_input_gradient: bool = True
 
@@ -129,7 +129,17 @@ def run_piece(
     backward = largest([Moment(minus(m.live, start), m.weight_gradients, m.fresh_gradient) for m in tape.moments])
     size = total(line.size for line in saved)
     return Profile(
-        saved, boundary, leaving, apart, copies, forward, no_grad, backward, tape.weight_gradients, size, held,
+        saved,
+        boundary,
+        leaving,
+        apart,
+        copies,
+        forward,
+        no_grad,
+        backward,
+        tape.weight_gradients,
+        size,
+        held,
         keeps_input,
     )
 

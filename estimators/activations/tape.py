@@ -2,8 +2,8 @@
 
 A block's forward is written in the operations of the real module. Each operation allocates its output, keeps what its
 derivative formula keeps (torch/tools/autograd/derivatives.yaml) and knows what its backward allocates. Lifetimes are
-Python's own reference counts, as in the real module, so the ledger of saved tensors, the largest moment of a forward and
-the largest moment of a backward all come out of one description; nothing is a formula for a whole block.
+Python's own reference counts, as in the real module, so the ledger of saved tensors, the largest moment of a forward
+and the largest moment of a backward all come out of one description; nothing is a formula for a whole block.
 
 Sizes are polynomials in the batch ``B`` and the sequence ``S``: a block is run once, then evaluated for any workload.
 """
@@ -165,7 +165,6 @@ class Tape:
         self.weight_gradients = 0
         self._order = 0
 
-    # -- memory ---------------------------------------------------------------------------------------------------
     def allocated(self, size: Size) -> None:
         self.live = plus(self.live, size)
         self.moments.append(Moment(self.live, self.weight_gradients))
@@ -193,7 +192,6 @@ class Tape:
         self.freed(size)
         return size
 
-    # -- graph ----------------------------------------------------------------------------------------------------
     def record(
         self,
         output: Tensor,
@@ -290,13 +288,13 @@ def largest(moments: Sequence[Moment]) -> tuple[Moment, ...]:
     """Moments that no other exceeds in every coefficient: the only ones that can be the largest for some workload."""
     best: list[Moment] = []
     for moment in dict.fromkeys(moments):
-        key = (*moment.live, moment.weight_gradients, moment.fresh_gradient)
-        if any(_covers(other, key) for other in best):
-            continue
-        best = [other for other in best if not _covers(moment, (*other.live, other.weight_gradients, other.fresh_gradient))]
-        best.append(moment)
+        if not any(_covers(other, moment) for other in best):
+            best = [other for other in best if not _covers(moment, other)]
+            best.append(moment)
     return tuple(best)
 
 
-def _covers(moment: Moment, key: tuple[int, ...]) -> bool:
-    return all(x >= y for x, y in zip((*moment.live, moment.weight_gradients, moment.fresh_gradient), key, strict=True))
+def _covers(a: Moment, b: Moment) -> bool:
+    if a.weight_gradients < b.weight_gradients or a.fresh_gradient < b.fresh_gradient:
+        return False
+    return all(map(int.__ge__, a.live, b.live))

@@ -184,7 +184,6 @@ def compared(ours: Profile, truth: Truth, cell: Cell) -> dict[str, Any]:
     return found
 
 
-
 def real_head(cell: Cell, fp32_outputs: bool = False, held: bool = False) -> Truth:
     """The truth of final norm, head and loss: the model's own forward over blocks that pass their input on."""
     with fake():

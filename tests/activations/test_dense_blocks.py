@@ -65,8 +65,11 @@ def test_block_equals_the_real_one(cell: Cell) -> None:
 
 ACCELERATE = {"fp32_outputs": True, "held": True}  # outputs copied to fp32, and held by the loop
 HEADS = [
-    *((Cell(family, config, attention=kernels(family)[-1]), {}) for family, config in FAMILIES.items()
-      if family not in POSITIONS),
+    *(
+        (Cell(family, config, attention=kernels(family)[-1]), {})
+        for family, config in FAMILIES.items()
+        if family not in POSITIONS
+    ),
     *((Cell("llama", FAMILIES["llama"], precision=precision), ACCELERATE) for precision in ("bf16", "fp32", "amp")),
     *((Cell(family, FAMILIES[family], attention="eager"), ACCELERATE) for family in ("gemma2", "granite")),
 ]

@@ -7,6 +7,7 @@ from estimators.activations.blocks.pieces import attended, up_down_mlp
 from estimators.activations.builder import Builder
 from estimators.activations.tape import Dim, Tensor
 
+
 def gptj(b: Builder, hidden: Tensor) -> Tensor:
     """GPTJBlock: parallel branches; attention scores in fp32 when eager."""
     normed = b.norm(hidden, "ln_1")

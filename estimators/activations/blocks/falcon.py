@@ -78,7 +78,7 @@ def falcon(b: Builder, hidden: Tensor) -> Tensor:
 
 
 def falcon_attention(b: Builder, hidden: Tensor) -> Tensor:
-    """Key-value heads are copied for every query (40B), or there is one for all, which sdpa refuses to its kernels (7B)."""
+    """Key-value heads are copied for every query (40B). One head for all (7B) makes sdpa leave its fused kernels."""
     size, heads = b.head_size, b.width // b.head_size
     new = b.flag("new_decoder_architecture")
     if b.flag("alibi") or b.kernels.attention == "eager" or not (new or not b.flag("multi_query", True)):

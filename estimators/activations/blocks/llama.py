@@ -181,4 +181,3 @@ def stablelm(b: Builder, hidden: Tensor) -> Tensor:
     residual = b.add(residual, branch)
     mlp = b.dropout(gated_mlp(b, b.norm(residual, "post_attention_layernorm")), drop)
     return b.add(residual, mlp)
-

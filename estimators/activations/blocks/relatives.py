@@ -53,7 +53,11 @@ def seed_oss(b: Builder, hidden: Tensor) -> Tensor:
     """SeedOssDecoderLayer: dropout of both branches."""
     drop = b.fraction("residual_dropout", default=0.1)
     return pre_norm(
-        b, hidden, b.rms_norm, lambda b, x: b.dropout(attention(b, x), drop), lambda b, x: b.dropout(gated_mlp(b, x), drop)
+        b,
+        hidden,
+        b.rms_norm,
+        lambda b, x: b.dropout(attention(b, x), drop),
+        lambda b, x: b.dropout(gated_mlp(b, x), drop),
     )
 
 
