@@ -56,8 +56,8 @@ def hugging_face(run: Run) -> dict[str, Any]:
     ):  # fmt: skip
         config[key] = AUTO
     for name in ("bf16", "fp16"):
-        if name in config:
-            config[name]["enabled"] = AUTO
+        if name in config and run.workload.precision.endswith(("-mixed", "fp32")):
+            config[name]["enabled"] = AUTO  # pure 16 bit stays written out: TrainingArguments have no word for it
     if "optimizer" in config:
         known = ("lr", "betas", "eps", "weight_decay")  # of the Trainer; a momentum stays a number
         params = config["optimizer"]["params"]

@@ -69,6 +69,7 @@ def _rank(rank: int, ranks: int, port: int, folder: Path, arguments: list[str], 
     log = os.open(f"rank{rank}.log", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)  # not pytest's
     os.environ.update(
         RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks),
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),

@@ -40,6 +40,8 @@ def wrap(model, device):
     units.append(model.get_submodule(EMBEDDING))  # when: embedding_unit
     units.append(model.get_output_embeddings())  # when: head_unit
     units += trained_leaves(model)  # when: adapters
+    for module in model.modules():  # when: adapters
+        module.cast_input_dtype_enabled = False  # when: adapters
     chosen = {id(unit) for unit in units}
     return FullyShardedDataParallel(
         model,
@@ -57,7 +59,10 @@ def wrap(model, device):
 
 
 def trained_leaves(model):
-    """Adapters are units of their own: a flat parameter has one dtype and one requires_grad."""
+    """Adapters are units of their own: a flat parameter has one dtype and one requires_grad.
+
+    The units compute in 16 bit whatever the dtype of their shards, so peft must not cast their inputs to that.
+    """
     leaves = (module for module in model.modules() if not list(module.children()))
     return [leaf for leaf in leaves if any(p.requires_grad for p in leaf.parameters())]
 
