@@ -6,6 +6,8 @@ from a plain run, both decided as torch decides them:
 * autograd's engine adds gradients in place when it holds the last reference (torch/csrc/autograd/input_buffer.cpp,
   ``can_accumulate_inplace``), but never while a mode is on;
 * index and scatter gradients are written in place into fresh zeros, except for subclasses (FunctionsManual.cpp).
+
+DTensor learns the shapes of its results from fake tensors of global shape, once an operation; those are not seen.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._pytree import tree_leaves
 
 from validate.census import Block, Census
@@ -36,12 +39,13 @@ _STORAGE_REFERENCES = 2
 class Ledger(Census):
     """A census of fake tensors, cut into phases that follow one another.
 
-    ``fakes_only``: real tensors in a simulation are the engines' book-keeping (device meshes) and have no place on a GPU.
+    ``fakes_only``: real tensors in a simulation are the engines' book-keeping (device meshes), never on a GPU.
     """
 
     def __init__(self, fakes_only: bool = True) -> None:
         super().__init__(count_fake=True)
         self._fakes_only = fakes_only
+        self._looks_away = False
         self.starts: list[tuple[str, int]] = []
         self.on_host: set[Block] = set()
 
@@ -60,7 +64,8 @@ class Ledger(Census):
         return result
 
     def _note(self, tensor: torch.Tensor) -> Block | None:
-        if self._fakes_only and not isinstance(getattr(tensor, "_local_tensor", tensor), FakeTensor):
+        is_fake = isinstance(getattr(tensor, "_local_tensor", tensor), FakeTensor)
+        if self._looks_away or (self._fakes_only and not is_fake):
             return None
         return super()._note(tensor)
 
@@ -92,7 +97,22 @@ class Ledger(Census):
 
     def __enter__(self) -> Ledger:
         super().__enter__()
+        self._ask_shapes = ShardingPropagator._propagate_tensor_meta_non_cached
+        ledger, original = self, self._ask_shapes
+
+        def unseen(*args: Any, **kwargs: Any) -> Any:
+            before, ledger._looks_away = ledger._looks_away, True
+            try:
+                return original(*args, **kwargs)
+            finally:
+                ledger._looks_away = before
+
+        ShardingPropagator._propagate_tensor_meta_non_cached = unseen  # type: ignore[method-assign]
         return self
+
+    def __exit__(self, *error: Any) -> None:
+        ShardingPropagator._propagate_tensor_meta_non_cached = self._ask_shapes  # type: ignore[method-assign]
+        super().__exit__(*error)
 
 
 def _sums_in_place(args: Any) -> bool:

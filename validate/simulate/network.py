@@ -81,10 +81,11 @@ def build(run: Run) -> torch.nn.Module:
     config.use_cache = False
     settings = run.settings
     loaded = settings.frozen_dtype if run.workload.has_adapters else settings.load_dtype
-    attention = "eager" if run.workload.attention == "eager" else "sdpa"
-    model = getattr(transformers, run.model.class_name)._from_config(
-        config, dtype=dtype(loaded), attn_implementation=attention
-    )
+    if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
+        config.decoder_start_token_id = config.pad_token_id = 0
+    made = getattr(transformers, run.model.class_name)
+    eager = run.workload.attention == "eager" or not made._supports_sdpa  # transformers falls back likewise
+    model = made._from_config(config, dtype=dtype(loaded), attn_implementation="eager" if eager else "sdpa")
     model.train()
     if run.workload.checkpointing == "full":
         model.gradient_checkpointing_enable()

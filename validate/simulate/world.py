@@ -48,7 +48,8 @@ def _masking() -> Any:
 @contextmanager
 def _environment(rank: int, ranks: int, ranks_per_node: int) -> Iterator[None]:
     wanted = {
-        "RANK": str(rank), "LOCAL_RANK": str(rank % ranks_per_node), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks_per_node),
+        "RANK": str(rank), "LOCAL_RANK": str(rank % ranks_per_node),
+        "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks_per_node),
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29999", "DS_ACCELERATOR": "cpu",
     }  # fmt: skip
     before = {name: os.environ.get(name) for name in wanted}
@@ -114,7 +115,10 @@ def _scalar(mode: Any, func: Any, tensor: Any) -> Any:
 
 @contextmanager
 def _deepspeed() -> Iterator[None]:
-    """DeepSpeed's communication over the group that exists; checks that compare ranks have nothing to compare."""
+    """DeepSpeed's communication over the group that exists; checks that compare ranks have nothing to compare.
+
+    Stage 3 puts its own ``linear`` in place of torch's for good; here it goes back.
+    """
     from validate.cells.deepspeed_engine import prepare
 
     prepare()  # before communication starts, which would compile an operator
@@ -126,7 +130,8 @@ def _deepspeed() -> Iterator[None]:
     before = {name: value for name, value in vars(groups).items() if name.startswith("_") and name.isupper()}
     deepspeed.init_distributed(dist_backend="fake")
     agree = lambda ints: None  # noqa: E731
-    with _patched(partitioned_param_coordinator, "assert_ints_same_as_other_ranks", agree), \
+    linear = torch.nn.functional.linear
+    with _patched(torch.nn.functional, "linear", linear), _patched(partitioned_param_coordinator, "assert_ints_same_as_other_ranks", agree), \
             _patched(utils, "assert_ints_same_as_other_ranks", agree):  # fmt: skip
         try:
             yield
