@@ -3,6 +3,8 @@
 Readings, beside those of ``validate.speed_cases``:
 
 - a version that is not stated is the newest release of the day (``validate.released``);
+- litgpt trains to a global batch (``global_batch_size``, 16 and up in its recipes): where the number of micro-steps is
+  not stated there are several;
 - targets of adapters are given by role; a family whose module has another name gets that name (``ROLES``).
 """
 
@@ -38,10 +40,12 @@ class MemoryCase(Case):
 
     def readings(self) -> dict[str, Any]:
         row = self.row
-        versions = versions_at(row.get("date"), row.get("versions") or {})
+        versions = versions_at(row.get("date"), row.get("versions") or {}, str(row["workload"].get("stack")))
         found: dict[str, Any] = {"versions": {name: v for name, v in versions.items() if name in NEWEST}}
         names = ROLES.get(str((row["model"]["config"] or {}).get("model_type")), {})
         targets = row["workload"].get("lora_targets")
+        if row["workload"].get("stack") == "litgpt" and "grad_accum" not in row["workload"]:
+            found["grad_accum"] = 2
         if names and isinstance(targets, list):
             found["lora_targets"] = list(dict.fromkeys(names.get(t, t) for t in targets))
         return found

@@ -20,8 +20,14 @@ RELEASES: Mapping[str, tuple[tuple[str, str], ...]] = {
 }  # fmt: skip
 
 
-def versions_at(date: str | None, given: Mapping[str, str]) -> dict[str, str]:
-    """What the row states, and for the rest the newest release before ``date`` (year, month, or day).
+# What a stack pinned in those days: litgpt's pyproject.toml and requirements.
+PINS: Mapping[str, tuple[tuple[str, str, dict[str, str]], ...]] = {
+    "litgpt": (("2023-11-09", "2024-12-27", {"bitsandbytes": "0.42.0"}),),
+}
+
+
+def versions_at(date: str | None, given: Mapping[str, str], stack: str = "") -> dict[str, str]:
+    """What the row states; for the rest what the stack pinned, or the newest release before ``date`` (year, month, day).
 
     >>> versions_at("2024-08", {"torch": "2.3.1"})["torch"], versions_at("2024-08", {})["transformers"]
     ('2.3.1', '4.43.0')
@@ -30,4 +36,5 @@ def versions_at(date: str | None, given: Mapping[str, str]) -> dict[str, str]:
     for package, releases in RELEASES.items() if date else ():
         out = [version for day, version in releases if day[: len(date)] <= date[: len(day)]]
         found[package] = out[-1] if out else releases[0][1]
-    return {**found, **given}
+    pinned = next((pins for first, last, pins in PINS.get(stack, ()) if date and first <= date <= last), {})
+    return {**found, **pinned, **given}

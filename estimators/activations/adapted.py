@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from estimators.activations.litgpt import lora_linear
 from estimators.activations.operations import promoted
 from estimators.activations.tape import Gradient, Tensor, Weight
 from estimators.model.methods.quantised import BLOCK_4BIT
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 def adapted(b: Builder, x: Tensor, name: str) -> Tensor:
     """``Linear.forward`` of peft/tuners/lora/layer.py and bnb.py: base(x) + B(A(x)) * scaling, in the base's dtype."""
+    if b.kernels.library == "litgpt":
+        return lora_linear(b, x, name)
     result = b.base(x, f"{name}.base_layer")
     dtype = result.dtype
     four_bit = b.parameters[f"{name}.base_layer.weight"].dtype == "uint8"
@@ -85,5 +88,6 @@ def quantised(b: Builder, x: Tensor, parameter: Parameter, bias: Weight | None) 
         weight.clear()
         return [into]
 
-    tape.record(result, "quantised product", [x], [], backward)
+    old = b.kernels.keeps_quantised_input and parameter.dtype != "int8"
+    tape.record(result, "quantised product", [x], [("input of a 4-bit product", x if old else None)], backward)
     return b.cast(result, before)

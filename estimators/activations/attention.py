@@ -16,6 +16,8 @@ class Kernels:
     fused: bool = False  # Liger's norm, rotary, SwiGLU
     padding: str = "none"
     windowed: bool = False  # the sequence is longer than the attention window: sdpa needs a mask
+    library: str = "transformers"  # whose modules run: litgpt writes its own
+    keeps_quantised_input: bool = False  # bitsandbytes before 0.43.2 (pull request 1270)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from estimators.activations.head import head, with_rows
 from estimators.activations.losses import Loss
 from estimators.activations.profile import Conditions, Profile, profile
 from estimators.activations.tape import evaluate
+from estimators.errors import NotModelled
 from estimators.model.spec import ModelSpec, Part
 from estimators.result import Term
 from estimators.run import Run
@@ -23,6 +24,9 @@ from estimators.stacks.versions import at_least
 
 INT64 = 8
 UPCASTS_IN_LOSS = "4.46"  # transformers: loss/loss_utils.py takes the loss out of the models
+LIGER_EVERYWHERE = ("swift", "llamafactory", "axolotl")  # fused loss means all of Liger's kernels
+LITGPT_METHODS = ("full", "lora", "qlora")
+DROPS_QUANTISED_INPUT = "0.43.2"  # bitsandbytes pull request 1270
 NOT_REENTRANT = "5"  # transformers: gradient_checkpointing_enable without arguments
 SHIFTS_LABELS = "4.49"  # transformers pull request 35646: labels are padded, logits no longer copied
 # Loops whose frame holds the outputs during backward; Trainer.compute_loss drops them when it returns the loss, and
@@ -111,7 +115,11 @@ def question_of(run: Run) -> Question:
     if work.has_adapters and not managed:
         stored = settings.frozen_dtype
     precision = Precision(stored, casts, "", run.strategy.engine in ("fsdp1", "fsdp2"))
-    kernels = Kernels(work.attention, work.loss == "fused" and work.stack in ("swift", "llamafactory", "axolotl"), work.padding)
+    kernels = Kernels(
+        work.attention, work.loss == "fused" and work.stack in LIGER_EVERYWHERE, work.padding,
+        library="litgpt" if work.stack == "litgpt" and work.method in LITGPT_METHODS else "transformers",
+        keeps_quantised_input=not at_least(settings.versions["bitsandbytes"], DROPS_QUANTISED_INPUT),
+    )  # fmt: skip
     loss = _loss(run, fp32_outputs)
     reentrant = (stack := STACKS[work.stack]).trainer and not at_least(settings.versions["transformers"], NOT_REENTRANT)
     frozen_units = run.strategy.engine == "fsdp1" and work.has_adapters and stack.adapters_apart
@@ -206,7 +214,9 @@ class Network:
 
     @classmethod
     def of(cls, run: Run) -> Network:
-        """Raises ``NotModelled`` where a block has no ledger."""
+        """Raises ``NotModelled`` where a block or the head has no ledger."""
+        if not run.model.head:
+            raise NotModelled(f"what the head of {run.model.class_name} keeps has not been described")
         return _network(question_of(run), run.workload.micro_batch, run.workload.seq_len)
 
     def terms(self, site: Site) -> tuple[Term, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from weakref import ref
 
+from estimators.activations import litgpt
 from estimators.activations.attention import Kernels
 from estimators.activations.behaviour import with_defaults
 from estimators.activations.blocks import block_of
@@ -88,7 +89,7 @@ def config_of(model: ModelSpec, part: Part) -> Mapping[str, object]:
 @lru_cache(maxsize=4096)
 def profile(part: Part, model: ModelSpec, conditions: Conditions = Conditions()) -> Profile:
     """The profile of one block of a run. Raises ``NotModelled`` for a class of block that nobody described."""
-    block = block_of(part.class_name)
+    block = litgpt.block if conditions.kernels.library == "litgpt" else block_of(part.class_name)
 
     def builder(grad: bool) -> Builder:
         parameters = {p.name: p for p in part.parameters}
