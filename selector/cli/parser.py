@@ -72,13 +72,23 @@ class Parser(argparse.ArgumentParser):
     """argparse whose errors are this project's: one message, with the nearest valid words."""
 
     def error(self, message: str) -> NoReturn:
-        words = message.split()
+        known = self.options()
         near: list[str] = []
-        for word in words:
-            if word.startswith("--"):
-                near += closest(word.split("=")[0], [o for a in self._actions for o in a.option_strings], 1)
+        for word in message.split():
+            option = word.split("=")[0].rstrip(":")
+            if option.startswith("--") and option not in known:
+                near += closest(option, known, 1)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise InputError(f"{message}{hint} (see {self.prog} --help)")
+
+    def options(self) -> list[str]:
+        """Every flag of this parser and of the command that was chosen."""
+        found = [option for action in self._actions for option in action.option_strings]
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for command in action.choices.values():
+                    found += [option for a in command._actions for option in a.option_strings]
+        return found
 
 
 def parser_for(arguments: Sequence[str], everything: bool = False) -> argparse.ArgumentParser:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from estimators.errors import IllegalCombination
 from estimators.model.methods.adapters import insert_adapters, target_names
 from estimators.model.methods.freezing import freeze
 from estimators.model.methods.quantised import quantise
@@ -57,7 +58,10 @@ def trained(model: ModelSpec, workload: Workload, settings: Settings) -> ModelSp
         keeps=_keeps(settings),
         subclasses_too=qlora and settings.versions.get("transformers", "5").startswith("4."),
     )
-    return _trained(model, recipe)
+    made = _trained(model, recipe)
+    if not made.num_trainable:
+        raise IllegalCombination(f"method {workload.method}: nothing of {model.name or model.class_name} trains; freeze less")
+    return made
 
 
 @lru_cache(maxsize=4096)

@@ -44,8 +44,9 @@ def _last_blocks(model: ModelSpec, count: int) -> tuple[Part, ...]:
     """Everything frozen but the last ``count`` blocks of the main stack."""
     parts: list[Part] = []
     left = count
+    main = MAIN_ROLES if any(part.role in MAIN_ROLES for part in model.blocks) else {p.role for p in model.blocks}
     for part in reversed(model.parts):
-        if not part.is_block or part.role not in MAIN_ROLES or not left:
+        if not part.is_block or part.role not in main or not left:
             parts.append(_frozen(part))
             continue
         taken = min(left, part.count)

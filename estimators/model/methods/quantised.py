@@ -3,12 +3,13 @@
 bitsandbytes 0.50 (functional.py ``quantize_4bit``, ``int8_vectorwise_quant``), transformers 5.24
 (quantizers/base.py ``get_keys_to_not_convert``): every ``nn.Linear`` and ``Conv1D`` is replaced except the head, tied
 modules, modules kept in fp32 and the owner of the very last parameter. Fused experts and routers are parameters, not
-linears: they stay in 16 bit.
+linears: they stay in 16 bit. Before transformers 5 experts were lists of linears, and were packed one by one.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from estimators.model.methods.matching import ends_in, full_name, module_of
 from estimators.model.spec import ModelSpec, Parameter, Part
@@ -54,7 +55,7 @@ def quantise(
 ) -> ModelSpec:
     """``model`` with its linears quantised. ``storage``: 16-bit dtype as which FSDP shards the packed bytes.
 
-    ``subclasses_too``: transformers before 5 also replaced subclasses of ``nn.Linear``.
+    ``subclasses_too``: transformers before 5 also replaced subclasses of ``nn.Linear``, and experts were linears.
     """
     if model.family in LINEAR_SUBCLASS and not subclasses_too:
         return model
@@ -62,6 +63,8 @@ def quantise(
     kept_classes = () if subclasses_too else SUBCLASS_MODULES
 
     def converts(part: Part, p: Parameter) -> bool:
+        if subclasses_too and p.kind == "expert" and len(p.shape) == 3:
+            return True
         if p.kind not in ("linear", "conv1d") or len(p.shape) != 2 or p.keep_fp32 == "fp16":
             return False
         path = full_name(part.prefix.format(part.first), module_of(p.name))
@@ -77,8 +80,10 @@ def quantise(
 
 
 def _packed(p: Parameter, quant: str, storage: str | None) -> Parameter:
-    rows, columns = p.shape[::-1] if p.kind == "conv1d" else p.shape
-    stored, side = packed_bytes(quant, (rows, columns))
+    *experts, rows, columns = p.shape
+    if p.kind == "conv1d":
+        rows, columns = columns, rows
+    stored, side = (prod(experts) * size for size in packed_bytes(quant, (rows, columns)))
     dtype = "int8" if quant == "int8" else storage or "uint8"
     return replace(p, dtype=dtype, stored_bytes=stored, side_bytes=side)
 
