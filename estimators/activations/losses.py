@@ -20,7 +20,7 @@ class Loss:
     logits) or compiled (upcast inside the kernel). ``fp32_outputs``: accelerate copies outputs to fp32. ``held``: the
     loop keeps the outputs until backward is over. ``reads_logits``: the trainer makes a shifted copy for its metrics.
     ``upcasts``: where logits become fp32, in the loss, in the model (transformers before 4.46: nothing else holds the
-    16-bit ones) or never (litgpt). ``shifts``: what is cut by a token; transformers before 4.49 copied the logits.
+    16-bit ones) or never (litgpt, older models). ``shifts``: what is cut by a token; transformers before 4.49 copied the logits.
     """
 
     kind: str = "plain"
@@ -35,7 +35,7 @@ class Loss:
 
 def causal_loss(b: Builder, logits: Tensor, loss: Loss) -> Tensor:
     """ForCausalLMLoss of transformers/loss/loss_utils.py, or what replaces its kernel."""
-    if loss.upcasts == "never":
+    if loss.upcasts == "never" and loss.kind == "chunked":
         return by_chunk(b, logits)
     if loss.shifts == "logits":
         return of_shifted_copy(b, logits, loss)
@@ -62,7 +62,8 @@ def of_shifted_copy(b: Builder, logits: Tensor, loss: Loss) -> Tensor:
     transformers before 4.49 (loss/loss_utils.py; before 4.46 in every model's forward). A kernel in the place of
     nn.CrossEntropyLoss gets the copy.
     """
-    logits = b.cast(logits, "fp32")
+    if loss.upcasts != "never":
+        logits = b.cast(logits, "fp32")
     shifted = b.contiguous(b.narrow(logits, logits.shape), name="shifted logits")
     if loss.kernel == "in-place":
         return in_place(b, shifted)

@@ -24,6 +24,8 @@ from estimators.stacks.versions import at_least
 
 INT64 = 8
 UPCASTS_IN_LOSS = "4.46"  # transformers: loss/loss_utils.py takes the loss out of the models
+# Models whose own loss left the logits as they were (modeling_*.py before 4.46, Qwen's own code).
+NEVER_UPCAST = ("gpt2", "gpt_bigcode", "gpt_neox", "opt", "bloom", "falcon", "mpt", "qwen")
 LIGER_EVERYWHERE = ("swift", "llamafactory", "axolotl")  # fused loss means all of Liger's kernels
 LITGPT_METHODS = ("full", "lora", "qlora")
 DROPS_QUANTISED_INPUT = "0.43.2"  # bitsandbytes pull request 1270
@@ -137,9 +139,10 @@ def _loss(run: Run, fp32_outputs: bool) -> Loss:
     have = run.settings.versions["transformers"]
     hugging_face = stack.trainer or stack.accelerate
     in_model = hugging_face and not at_least(have, UPCASTS_IN_LOSS)
+    upcasts = "loss" if not in_model else "never" if run.model.family in NEVER_UPCAST else "model"
     copies = hugging_face and not at_least(have, SHIFTS_LABELS)
     return Loss(work.loss, work.loss_kernel, fp32_outputs and not fused, work.stack in HOLDS_OUTPUTS and not fused,
-                work.stack == "trl", upcasts="model" if in_model else "loss", shifts="logits" if copies else "labels")  # fmt: skip
+                work.stack == "trl", upcasts=upcasts, shifts="logits" if copies else "labels")  # fmt: skip
 
 
 def _input_gradient(run: Run) -> bool:

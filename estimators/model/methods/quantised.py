@@ -63,7 +63,7 @@ def quantise(
     kept_classes = () if subclasses_too else SUBCLASS_MODULES
 
     def converts(part: Part, p: Parameter) -> bool:
-        if subclasses_too and p.kind == "expert" and len(p.shape) == 3:
+        if subclasses_too and p.kind == "experts" and len(p.shape) == 3:
             return True
         if p.kind not in ("linear", "conv1d") or len(p.shape) != 2 or p.keep_fp32 == "fp16":
             return False
