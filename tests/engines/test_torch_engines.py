@@ -99,7 +99,6 @@ def test_a_knob_that_says_it_changes_bytes_does() -> None:
         ("fsdp-whole-2", "fsdp-mixed-2", "reduce"),
         ("fsdp-hybrid-4", "fsdp-mixed-4", "step"),
         ("fsdp1-prefetch-2", "fsdp1-blocks-2", "forward"),
-        ("fsdp1-backward-post-2", "fsdp1-mixed-2", "backward"),
         ("fsdp1-no-shard-2", "fsdp1-mixed-2", "step"),
     ):
         assert measured(with_knob, instant) != measured(without, instant), (with_knob, instant)
