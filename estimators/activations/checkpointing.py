@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from estimators.activations.profile import Profile
-from estimators.activations.tape import ZERO, Moment, Saved, Size, minus, plus, total
+from estimators.activations.tape import ZERO, Moment, Saved, Size, minus, numel, plus, times, total
+from estimators.model.spec import Part
 
 ATTENTION = "scaled_dot_product_attention"
 ATTENTION_OUTPUTS = ("attention output", "logsumexp", "random state")
@@ -32,7 +33,9 @@ class Kept:
 
 
 @lru_cache(maxsize=8192)
-def checkpointed(profile: Profile, how: str, reentrant: bool = False) -> tuple[Kept, ...]:
+def checkpointed(
+    profile: Profile, how: str, reentrant: bool = False, products: Size = ZERO
+) -> tuple[Kept, ...]:
     """How the blocks of a run are treated, in turn: one entry, or two for ``every-2``.
 
     none: everything stays. full: the input stays, the block is run again. selective: the outputs of fused attention
@@ -44,7 +47,7 @@ def checkpointed(profile: Profile, how: str, reentrant: bool = False) -> tuple[K
     if how == "every-2":
         return (_recomputed(profile, (), reentrant), _whole(profile))
     if how == "selective":
-        return (_recomputed(profile, _attention(profile), reentrant),)
+        return (_recomputed(profile, _attention(profile), reentrant, products),)
     made = _recomputed(profile, (), reentrant)
     if how != "offload":
         return (made,)
@@ -60,22 +63,29 @@ def _attention(profile: Profile) -> tuple[Saved, ...]:
     return tuple(s for s in profile.saved if s.operation == ATTENTION and s.name in ATTENTION_OUTPUTS)
 
 
-def _recomputed(profile: Profile, spared: tuple[Saved, ...], reentrant: bool) -> Kept:
+def every_second_product(part: Part, element: int) -> Size:
+    """Outputs of a block's linears that torchtitan's policy keeps: the first, the third and so on, in forward order
+    (torchtitan/distributed/activation_checkpoint.py: every second ``mm`` is recomputed)."""
+    linears = [p for p in part.parameters if p.kind == "linear" and len(p.shape) == 2]
+    return total(times(numel(("B", "S", p.shape[0])), element) for p in linears[::2])
+
+
+def _recomputed(profile: Profile, spared: tuple[Saved, ...], reentrant: bool, beyond: Size = ZERO) -> Kept:
     """Recompute starts from the input with the incoming gradient alive; then backward plays with everything saved.
 
     Without reentrance the input lives until the block is done, and recompute stops at the last tensor that is needed.
     With it the block's output is made again, and the incoming gradient is held until the block is done: counted here
     over the whole backward, up to one output too much where the largest moment comes early.
     """
-    extra = total(s.size for s in spared)
+    extra = plus(total(s.size for s in spared), beyond)
     kept = plus(profile.boundary, extra)
     again = [_above(m, minus(ZERO, kept)) for m in profile.forward]
     counted = profile.saved_size if profile.keeps_input else plus(profile.saved_size, profile.boundary)
-    base = minus(counted, kept)
+    base = minus(plus(counted, beyond), kept)
     if reentrant:
         base = plus(base, plus(profile.output, profile.output))
     played = [_above(m, base) for m in profile.backward]
-    forward = tuple(_above(m, extra) for m in profile.forward_no_grad) if spared else profile.forward_no_grad
+    forward = tuple(_above(m, extra) for m in profile.forward_no_grad) if extra != ZERO else profile.forward_no_grad
     return Kept(kept, ZERO, forward, (*again, *played), True)
 
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from estimators.activations.attention import Kernels
 from estimators.activations.builder import Precision
-from estimators.activations.checkpointing import Kept, checkpointed
+from estimators.activations.checkpointing import Kept, checkpointed, every_second_product
 from estimators.activations.head import head, with_rows
 from estimators.activations.losses import Loss
 from estimators.activations.profile import Conditions, Profile, profile
-from estimators.activations.tape import evaluate
+from estimators.activations.tape import ZERO, evaluate
 from estimators.errors import NotModelled
 from estimators.model.spec import ModelSpec, Part
 from estimators.result import Term
@@ -21,6 +21,7 @@ from estimators.run import Run
 from estimators.sites import Site
 from estimators.stacks.table import STACKS
 from estimators.stacks.versions import at_least
+from estimators.workload import DTYPE_BYTES
 
 INT64 = 8
 UPCASTS_IN_LOSS = "4.46"  # transformers: loss/loss_utils.py takes the loss out of the models
@@ -49,6 +50,7 @@ class Question(NamedTuple):
     loss: Loss
     reentrant: bool = False
     retains: bool = False
+    keeps_products: bool = False  # selective checkpointing by operation, as torchtitan does it
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +128,8 @@ def question_of(run: Run) -> Question:
     reentrant = (stack := STACKS[work.stack]).trainer and not at_least(settings.versions["transformers"], NOT_REENTRANT)
     frozen_units = run.strategy.engine == "fsdp1" and work.has_adapters and stack.adapters_apart
     return Question(run.model, precision, kernels, settings.device, work.checkpointing, _input_gradient(run), loss,
-                    reentrant, reentrant and frozen_units and work.checkpointing != "none")  # fmt: skip
+                    reentrant, reentrant and frozen_units and work.checkpointing != "none",
+                    work.stack == "torchtitan" and work.checkpointing == "selective")  # fmt: skip
 
 
 def _loss(run: Run, fp32_outputs: bool) -> Loss:
@@ -162,11 +165,13 @@ def runs_of(question: Question) -> tuple[BlockRun, ...]:
         conditions = Conditions(question.precision, question.kernels, question.device, flows or trains)
         found = profile(part, question.model, conditions)
         how = question.checkpointing if flows or trains else "none"
+        element = DTYPE_BYTES[question.precision.autocast or question.precision.weights]
+        products = every_second_product(part, element) if question.keeps_products else ZERO
         first = None
         if trains and not flows:  # a gradient reaches the first of these blocks and does not leave it
             entering = profile(part, question.model, replace(conditions, needs_input_gradient=False))
-            first = checkpointed(entering, how, question.reentrant)[0]
-        made.append(BlockRun(part, found, checkpointed(found, how, question.reentrant), first))
+            first = checkpointed(entering, how, question.reentrant, products)[0]
+        made.append(BlockRun(part, found, checkpointed(found, how, question.reentrant, products), first))
         flows = flows or trains
     return tuple(made)
 
