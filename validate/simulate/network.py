@@ -114,6 +114,8 @@ def _adapted(model: Any, run: Run) -> torch.nn.Module:
 
 def batch(run: Run) -> dict[str, torch.Tensor]:
     """One micro-batch of nothing in particular."""
+    if "vision_config" in run.model.config:
+        raise NotImplementedError("a vision-language model cannot be simulated: its images decide shapes by their values")
     config, rows = run.model.config, run.workload.micro_batch
     if "image_size" in config and "vocab_size" not in config:
         size = int(str(config["image_size"]))

@@ -130,11 +130,10 @@ def _deepspeed() -> Iterator[None]:
     before = {name: value for name, value in vars(groups).items() if name.startswith("_") and name.isupper()}
     deepspeed.init_distributed(dist_backend="fake")
     agree = lambda ints: None  # noqa: E731
-    linear = torch.nn.functional.linear
-    with _patched(torch.nn.functional, "linear", linear), _patched(partitioned_param_coordinator, "assert_ints_same_as_other_ranks", agree), \
-            _patched(utils, "assert_ints_same_as_other_ranks", agree):  # fmt: skip
-        try:
-            yield
-        finally:
-            comm.cdb = None
-            vars(groups).update(before)
+    with ExitStack() as stack:
+        stack.enter_context(_patched(torch.nn.functional, "linear", torch.nn.functional.linear))
+        for module in (partitioned_param_coordinator, utils):
+            stack.enter_context(_patched(module, "assert_ints_same_as_other_ranks", agree))
+        stack.callback(vars(groups).update, before)
+        stack.callback(setattr, comm, "cdb", None)
+        yield
