@@ -96,7 +96,16 @@ def _zero(run: Run) -> dict[str, Any]:
     for knob in knobs_of(run.strategy.base):
         if _is_written(run, knob):
             _put(run, zero, knob)
+    if run.strategy.params == "nvme":
+        _fit_buffer(run, zero["offload_param"])
     return zero
+
+
+def _fit_buffer(run: Run, block: dict[str, Any]) -> None:
+    """The swapper asserts that the largest parameter fits one buffer; the engine's default is too small for most."""
+    largest = max(p.numel for part in run.model.parts for p in part.parameters)
+    if largest > int(run.settings.knobs["param_buffer_size"]) and "param_buffer_size" not in run.strategy.options:
+        block["buffer_size"] = largest
 
 
 def _is_written(run: Run, knob: Knob) -> bool:

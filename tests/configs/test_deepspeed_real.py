@@ -94,3 +94,10 @@ def _arguments(run: Run) -> Any:
         "warmup_steps": 0, "hub_model_id": None, "get_warmup_steps": staticmethod(lambda steps: 0),
     }  # fmt: skip
     return type("Arguments", (), {**made, **fields})()
+
+
+def test_the_largest_parameter_fits_a_swap_buffer() -> None:
+    from estimators.memory import resolve
+
+    run = resolve("llama-8b", "8xA100-80GB", "zero-infinity", stack="deepspeed")
+    assert deepspeed.native(run)["zero_optimization"]["offload_param"]["buffer_size"] == 128256 * 4096
