@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy
 
 from estimators.result import CATEGORIES
+from validate.census import Block
 from validate.simulate.categories import Categories
 from validate.simulate.ledger import REDUCE, Ledger
 
@@ -18,6 +20,7 @@ PHASES: Mapping[str, str] = {
     "build": "build", "start": "start",
     "forward": "forward", "loss": "loss", "backward": "backward", "reduce": "backward", "step": "step",
 }  # fmt: skip
+SITES = 20  # allocation sites that a composition lists
 _WIDTH = 2 * len(CATEGORIES)  # the GPU's categories, then the host's
 
 
@@ -50,7 +53,7 @@ class Trace:
 
     tokens: numpy.ndarray  # equal numbers are equal events: category, site, made or freed
     bytes: numpy.ndarray  # moments x (categories on the GPU, categories on the host)
-    first: int  # event of the ledger behind the first moment
+    events: numpy.ndarray  # the ledger's event behind each moment
 
     @property
     def largest(self) -> int:
@@ -70,7 +73,7 @@ def traces(ledger: Ledger, categories: Categories) -> dict[str, Trace]:
             chosen = chosen[inside if instant == "reduce" else ~inside]
             if not len(chosen):  # nothing to reduce with: the end of backward
                 chosen = numpy.array([last - 1])
-        found[instant] = Trace(tokens[chosen], rows[chosen], first)
+        found[instant] = Trace(tokens[chosen], rows[chosen], chosen)
     return found
 
 
@@ -90,9 +93,10 @@ def _replayed(ledger: Ledger, categories: Categories) -> tuple[numpy.ndarray, nu
     return changes.cumsum(axis=0), tokens, regions
 
 
-def _with_phase(ledger: Ledger) -> Iterator[tuple[str, object, int, str]]:
+def _with_phase(ledger: Ledger) -> Iterator[tuple[str, Block, int, str]]:
+    """Each event with the phase in which its storage was made."""
     starts = [*ledger.starts, ("", len(ledger.events))]
-    at, born = 0, {}
+    at, born = 0, dict[Block, str]()
     for index, (block, change, region) in enumerate(ledger.events):
         while index >= starts[at + 1][1]:
             at += 1
@@ -108,7 +112,7 @@ def instants_of(pieces: Mapping[str, Composition]) -> dict[str, Composition]:
 def sites_at(ledger: Ledger, categories: Categories, event: int) -> tuple[tuple[str, str, int], ...]:
     """Category, site and bytes of everything on the GPU after an event, largest first."""
     found: Counter[tuple[str, str]] = Counter()
-    for phase, block, change, _ in list(_with_phase(ledger))[: event + 1]:
+    for phase, block, change, _ in islice(_with_phase(ledger), event + 1):
         if change and block not in ledger.on_host:
             found[categories(block, phase), block.site] += change
-    return tuple((*key, size) for key, size in found.most_common() if size)
+    return tuple((*key, size) for key, size in found.most_common(SITES) if size)

@@ -115,7 +115,7 @@ def _adapted(model: Any, run: Run) -> torch.nn.Module:
 def batch(run: Run) -> dict[str, torch.Tensor]:
     """One micro-batch of nothing in particular."""
     if "vision_config" in run.model.config:
-        raise NotImplementedError("a vision-language model cannot be simulated: its images decide shapes by their values")
+        raise NotImplementedError("a vision-language model cannot be simulated: values of its images decide shapes")
     config, rows = run.model.config, run.workload.micro_batch
     if "image_size" in config and "vocab_size" not in config:
         size = int(str(config["image_size"]))

@@ -15,7 +15,7 @@ from estimators.run import Run
 from validate.simulate.categories import Categories
 from validate.simulate.engines import build_engine
 from validate.simulate.ledger import Ledger
-from validate.simulate.moments import Composition, Trace, instants_of, traces
+from validate.simulate.moments import Composition, Trace, instants_of, sites_at, traces
 from validate.simulate.network import at_depth, batch, build, depth_of, head, heaviest_rank, vocabulary
 from validate.simulate.world import fake_world
 
@@ -52,7 +52,7 @@ def measure(run: Run, layers: int | None = None, steps: int = 2) -> Measured:
             engine.close()
         names = Categories(ledger, vocabulary(run.model), _gradient_shapes(run), run.strategy.engine == "fsdp1")
     found = traces(ledger, names)
-    pieces = {name: Composition.of(trace.bytes[trace.largest]) for name, trace in found.items()}
+    pieces = {name: _composition(ledger, names, trace) for name, trace in found.items()}
     return Measured(layers, instants_of(pieces), found, time.monotonic() - started)
 
 
@@ -101,3 +101,8 @@ def _gradient_shapes(run: Run) -> frozenset[tuple[int, ...]]:
     rows = run.workload.micro_batch * run.workload.seq_len
     trained = (p.shape for _, p in run.model.named_parameters() if p.trainable)
     return frozenset(shape for shape in trained if shape[0] != rows)
+
+
+def _composition(ledger: Ledger, names: Categories, trace: Trace) -> Composition:
+    at = trace.largest
+    return Composition.of(trace.bytes[at], sites_at(ledger, names, int(trace.events[at])))
