@@ -8,6 +8,7 @@ engine holds, with the engine's own default. Knobs stand in ``estimators.knobs``
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -105,7 +106,7 @@ def parse_strategy(text: str) -> Strategy:
     """
     if len(text) > 400:
         raise InputError(f"strategy {short(text)} is too long; write it like zero3:hpz=8+optimizer@cpu")
-    head, *suffixes = text.strip().lower().split("+")
+    head, *suffixes = re.split(r"\+(?=[a-z]+@)", text.strip().lower())
     name, _, option_text = head.partition(":")
     name = name.replace("_", "-")
     if name in ALIASES:

@@ -36,6 +36,7 @@ def test_every_name_of_the_contract(name: str, engine: str) -> None:
         ("zero2:reduce_bucket_size=5e7", "zero2:reduce_bucket_size=50000000"),
         ("fsdp-hybrid-shard:shard=8", "fsdp-hybrid-shard:shard=8"),
         ("fsdp1-full-shard:limit_all_gathers=false", "fsdp1-full-shard:limit_all_gathers=false"),
+        ("fsdp:wrap=blocks+embedding+params@cpu", "fsdp-full-shard:wrap=blocks+embedding+params@cpu"),
         ("zero3:zero_hpz_partition_size=4", "zero3:hpz=4"),
     ],
 )

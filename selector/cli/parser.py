@@ -23,6 +23,7 @@ COMMANDS = {
     "diagnose": ("selector.cli.diagnose", "what an out-of-memory or engine error means, and what would mend it"),
     "convert": ("selector.cli.convert", "the nearest configuration of another engine, and what has no equivalent"),
     "tree": ("selector.cli.tree", "the decision tree of the two documents, as text, Mermaid, DOT or JSON"),
+    "validate": ("selector.cli.validate", "predictions beside measured runs, scored"),
     "completion": ("selector.cli.completion", "completion script for bash, zsh or tcsh"),
 }
 FORMATS = ("table", "json", "csv", "markdown")
