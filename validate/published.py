@@ -129,7 +129,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "skipped": [{"id": i, "why": why} for i, why in report.skipped],
         "by_quantity": {**{q: score(report.of(q)) for q in QUANTITIES}, "tokens_per_s": score(())},
         "by": {name: _split(report, key) for name, key in DIMENSIONS.items()},
-        "verdicts": {"right": right, "wrong": judged["failures"] + judged["runs"] - right - judged["unknown"], **judged},
+        "verdicts": {"right": right, "wrong": judged["failures"] + judged["runs"] - right, **judged},
         "baselines": baselines,
         "rows": [
             {"id": r.case.id, "group": r.case.group, "quantity": r.quantity, "predicted": r.predicted,
@@ -172,10 +172,11 @@ def trust_rows(report: Report) -> list[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m validate.published", description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--cases", metavar="FILE", help="rows as memory_cases.jsonl has them; default: the package's own")
+    about = (__doc__ or "").partition("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m validate.published", description=about)
+    parser.add_argument("--cases", metavar="FILE", help="a file like memory_cases.jsonl; default: the package's own")
     parser.add_argument("--format", choices=(*PRINTERS, "json"), default="table")
-    parser.add_argument("--write", action="store_true", help=f"write {TRUST.name} for the advisor's statement of trust")
+    parser.add_argument("--write", action="store_true", help=f"write {TRUST.name}, which the advisor reads")
     options = parser.parse_args(arguments)
     try:
         report = evaluate(read(options.cases))

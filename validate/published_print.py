@@ -32,7 +32,8 @@ def sections(found: Mapping[str, Any]) -> list[tuple[str, Sequence[Sequence[str]
         if score["n"]
     ]
     judged = [("", "failures recognised", "runs refused", "tight", "unknown")]
-    for name, v in (("all", found["verdicts"]), *((f"naive: {n}", b["verdicts"]) for n, b in found["baselines"].items())):
+    naive = [(f"naive: {name}", b["verdicts"]) for name, b in found["baselines"].items()]
+    for name, v in (("all", found["verdicts"]), *naive):
         judged.append((name, f"{v['failures recognised']} of {v['failures']}", f"{v['runs refused']} of {v['runs']}",
                        str(v["tight"]), str(v["unknown"])))  # fmt: skip
     worst = sorted(found["rows"], key=lambda r: -abs(r["error"]))[:WORST]
@@ -41,8 +42,10 @@ def sections(found: Mapping[str, Any]) -> list[tuple[str, Sequence[Sequence[str]
              for r in worst]  # fmt: skip
     reasons = Counter(s["why"] for s in found["skipped"])
     skipped = [("rows", "why they are not scored"), *((str(n), why) for why, n in reasons.most_common())]
-    return [("Errors", [HEAD, *overall]), ("By method, strategy and stack", [HEAD, *split]), ("Verdicts", judged),
-            ("Largest errors", rows), (f"Not scored ({len(found['skipped'])} of {found['cases']})", skipped)]  # fmt: skip
+    return [("Errors", [HEAD, *overall]),
+            ("By method, strategy and stack", [HEAD, *split]), ("Verdicts", judged),
+            ("Largest errors", rows),
+            (f"Not scored ({len(found['skipped'])} of {found['cases']})", skipped)]  # fmt: skip
 
 
 def markdown(found: Mapping[str, Any]) -> str:

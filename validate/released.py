@@ -16,6 +16,8 @@ RELEASES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("2023-07", "0.41.0"), ("2024-01-08", "0.42.0"), ("2024-03-08", "0.43.0"), ("2024-07-23", "0.43.2"),
         ("2024-09-24", "0.44.0"), ("2024-12", "0.45.0"),
     ),
+    # 0.1.0 counts from the commit that compiles the loss: nobody ran releases before it
+    "torchtitan": (("2024-03", "0.0.1"), ("2025-02", "0.1.0")),
     "litgpt": (("2023-01", "0.1.0"), ("2024-03-07", "0.2.0"), ("2024-07", "0.4.0"), ("2024-10", "0.5.0")),
 }  # fmt: skip
 
@@ -27,14 +29,16 @@ PINS: Mapping[str, tuple[tuple[str, str, dict[str, str]], ...]] = {
 
 
 def versions_at(date: str | None, given: Mapping[str, str], stack: str = "") -> dict[str, str]:
-    """What the row states; for the rest what the stack pinned, or the newest release before ``date`` (year, month, day).
+    """What the row states; for the rest what the stack pinned, or the newest release by ``date``.
+
+    A date without a day or a month stands for its first day.
 
     >>> versions_at("2024-08", {"torch": "2.3.1"})["torch"], versions_at("2024-08", {})["transformers"]
     ('2.3.1', '4.43.0')
     """
     found = {}
     for package, releases in RELEASES.items() if date else ():
-        out = [version for day, version in releases if day[: len(date)] <= date[: len(day)]]
+        out = [version for day, version in releases if day <= date]
         found[package] = out[-1] if out else releases[0][1]
     pinned = next((pins for first, last, pins in PINS.get(stack, ()) if date and first <= date <= last), {})
     return {**found, **pinned, **given}

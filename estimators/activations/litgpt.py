@@ -1,6 +1,6 @@
 """litgpt's one model for all families, and its LoRA: what differs from transformers and peft in what autograd keeps.
 
-Sources (litgpt 0.5.13): litgpt/model.py ``Block``, ``CausalSelfAttention``, ``LLaMAMLP``, ``GptNeoxMLP``; litgpt/lora.py
+Sources (litgpt 0.5.13): litgpt/model.py ``Block``, ``CausalSelfAttention``, ``LLaMAMLP``, ``GptNeoxMLP``; lora.py
 ``LoRALinear``, ``LoRAQKVLinear``; litgpt/finetune/lora.py (``lora_dropout`` 0.05). One product makes q, k and v: v is a
 view of it, which keeps it whole. Grouped keys and values are copied for every query head. Parameters have the names of
 transformers.

@@ -7,55 +7,25 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from estimators.activations.attention import Kernels
-from estimators.activations.builder import Precision
 from estimators.activations.checkpointing import Kept, checkpointed, every_second_product
 from estimators.activations.head import head, with_rows
-from estimators.activations.losses import Loss
 from estimators.activations.profile import Conditions, Profile, profile
+from estimators.activations.question import Question, question_of
 from estimators.activations.tape import ZERO, evaluate
 from estimators.errors import NotModelled
-from estimators.model.spec import ModelSpec, Part
+from estimators.model.spec import Part
 from estimators.result import Term
 from estimators.run import Run
 from estimators.sites import Site
-from estimators.stacks.table import STACKS
-from estimators.stacks.versions import at_least
 from estimators.workload import DTYPE_BYTES
 
 INT64 = 8
-UPCASTS_IN_LOSS = "4.46"  # transformers: loss/loss_utils.py takes the loss out of the models
-# Models whose own loss left the logits as they were (modeling_*.py before 4.46, Qwen's own code).
-NEVER_UPCAST = ("gpt2", "gpt_bigcode", "gpt_neox", "opt", "bloom", "falcon", "mpt", "qwen")
-LIGER_EVERYWHERE = ("swift", "llamafactory", "axolotl")  # fused loss means all of Liger's kernels
-LITGPT_METHODS = ("full", "lora", "qlora")
-DROPS_QUANTISED_INPUT = "0.43.2"  # bitsandbytes pull request 1270
-NOT_REENTRANT = "5"  # transformers: gradient_checkpointing_enable without arguments
-SHIFTS_LABELS = "4.49"  # transformers pull request 35646: labels are padded, logits no longer copied
-# Loops whose frame holds the outputs during backward; Trainer.compute_loss drops them when it returns the loss, and
-# torchtune deletes its logits.
-HOLDS_OUTPUTS = ("accelerate", "composer")
 GRADIENTS = ("made", "fresh", "held", "early", "late")  # the values of ``Site.gradients``
-
-
-class Question(NamedTuple):
-    """All of a run that its activations depend on, besides batch and sequence."""
-
-    model: ModelSpec
-    precision: Precision
-    kernels: Kernels
-    device: str
-    checkpointing: str
-    input_gradient: bool
-    loss: Loss
-    reentrant: bool = False
-    retains: bool = False
-    keeps_products: bool = False  # selective checkpointing by operation, as torchtitan does it
 
 
 @dataclass(frozen=True, eq=False)
 class BlockRun:
-    """A run of equal blocks: how its pieces are treated in turn; ``first``: the first one, where no gradient leaves it."""
+    """Equal blocks: how its pieces are treated in turn; ``first``: of the first, where no gradient leaves it."""
 
     part: Part
     profile: Profile
@@ -107,53 +77,6 @@ class Bytes(NamedTuple):
     held_outputs: int
     inputs: int
     retains: bool = False
-
-
-def question_of(run: Run) -> Question:
-    """What a run asks of the ledgers."""
-    settings, work = run.settings, run.workload
-    managed = run.strategy.engine in ("fsdp1", "fsdp2", "deepspeed")
-    fp32_outputs = bool(settings.knobs.get("fp32_outputs"))
-    casts = settings.compute_dtype if settings.autocast or (fp32_outputs and managed) else None
-    stored = settings.compute_dtype if managed else settings.param_dtype
-    if work.has_adapters and not managed:
-        stored = settings.frozen_dtype
-    precision = Precision(stored, casts, "", run.strategy.engine in ("fsdp1", "fsdp2"))
-    kernels = Kernels(
-        work.attention, work.loss == "fused" and work.stack in LIGER_EVERYWHERE, work.padding,
-        library="litgpt" if work.stack == "litgpt" and work.method in LITGPT_METHODS else "transformers",
-        keeps_quantised_input=not at_least(settings.versions["bitsandbytes"], DROPS_QUANTISED_INPUT),
-    )  # fmt: skip
-    loss = _loss(run, fp32_outputs)
-    reentrant = (stack := STACKS[work.stack]).trainer and not at_least(settings.versions["transformers"], NOT_REENTRANT)
-    frozen_units = run.strategy.engine == "fsdp1" and work.has_adapters and stack.adapters_apart
-    return Question(run.model, precision, kernels, settings.device, work.checkpointing, _input_gradient(run), loss,
-                    reentrant, reentrant and frozen_units and work.checkpointing != "none",
-                    work.stack == "torchtitan" and work.checkpointing == "selective")  # fmt: skip
-
-
-def _loss(run: Run, fp32_outputs: bool) -> Loss:
-    """How this stack and its transformers make a loss of logits, and whether its loop holds the outputs."""
-    work, stack = run.workload, STACKS[run.workload.stack]
-    fused = work.loss == "fused"
-    if work.stack == "litgpt":
-        never = "never" if work.loss == "chunked" else "loss"
-        return Loss(work.loss, work.loss_kernel, held=not fused, upcasts=never)
-    have = run.settings.versions["transformers"]
-    hugging_face = stack.trainer or stack.accelerate
-    in_model = hugging_face and not at_least(have, UPCASTS_IN_LOSS)
-    upcasts = "loss" if not in_model else "never" if run.model.family in NEVER_UPCAST else "model"
-    copies = hugging_face and not at_least(have, SHIFTS_LABELS)
-    return Loss(work.loss, work.loss_kernel, fp32_outputs and not fused, work.stack in HOLDS_OUTPUTS and not fused,
-                work.stack == "trl", upcasts=upcasts, shifts="logits" if copies else "labels")  # fmt: skip
-
-
-def _input_gradient(run: Run) -> bool:
-    """Whether a gradient flows into the first block: embeddings train, or transformers asks for it (adapters)."""
-    if run.workload.has_adapters and run.workload.checkpointing != "none":
-        return True
-    first = run.model.parts[0]
-    return not first.is_block and any(p.trainable for p in first.parameters)
 
 
 @lru_cache(maxsize=2048)
@@ -274,8 +197,8 @@ def _saved(found: Bytes, site: Site) -> Iterator[Term]:
         kept += stretch.kept(pieces)
         copies += stretch.copies * pieces
         shared = max(shared, stretch.shared)
-    yield Term("saved activations", "activations", kept, "tensors that autograd or checkpointing keeps of earlier blocks")
-    yield Term("cached casts of weights", "activations", copies, "torch.autocast's 16-bit copies, held until forward ends")
+    yield Term("saved activations", "activations", kept, "kept by autograd or checkpointing, of earlier blocks")
+    yield Term("cached casts of weights", "activations", copies, "torch.autocast's 16-bit copies, until forward ends")
     yield Term("shared inputs of blocks", "activations", shared, "rotary cosines and sines, masks: once for all blocks")
 
 
@@ -289,7 +212,8 @@ def _retained(found: Bytes, site: Site) -> Term:
     size = 0
     for number, stretch in enumerate(found.stretches):
         if number == site.part:
-            size += 2 * stretch.boundary * (stretch.pieces - site.piece - 1) + stretch.boundary * (site.stage == "after")
+            done = stretch.pieces - site.piece - 1
+            size += stretch.boundary * (2 * done + (site.stage == "after"))
         elif number > site.part:
             size += 2 * stretch.boundary * stretch.pieces
     return Term("inputs of blocks that are done", "activations", size, "and their gradients, held by FSDP1's hooks")
@@ -308,8 +232,8 @@ def _at_block(found: Bytes, site: Site) -> Iterator[Term]:
     elif site.stage == "during":
         work, gradients = level.backward[GRADIENTS.index(site.gradients)]
         yield Term("block in backward", "activations", stretch.output + work,
-                   "recompute and gradients at their largest, beside what was kept")  # fmt: skip
-        yield Term("gradients of the block's weights", "gradients", gradients, "made by then, in the dtype of the weights")
+                   "recompute and gradients at their largest, beside what is kept")  # fmt: skip
+        yield Term("gradients of the block's weights", "gradients", gradients, "made by then, in the weights' dtype")
     else:
         yield Term("outgoing gradient", "activations", stretch.boundary, "of the block's input")
 
@@ -323,7 +247,7 @@ def _at_end(found: Bytes, site: Site) -> Iterator[Term]:
         work, gradients = found.end.backward[GRADIENTS.index(site.gradients)]
         yield Term("head and loss in backward", "logits", found.end_saved + work,
                    "what the head keeps and gradients of logits, at their largest together")  # fmt: skip
-        yield Term("gradients of the head's weights", "gradients", gradients, "made by then, in the dtype of the weights")
+        yield Term("gradients of the head's weights", "gradients", gradients, "made by then, in the weights' dtype")
         return
     if site.stage == "during":
         yield Term("head and loss", "logits", found.end.forward, "logits, their fp32 copy, log-probabilities")
