@@ -1,8 +1,8 @@
 """Measured beside predicted, instant by instant and category by category, with the verdict of each.
 
 ``agrees`` means 0 bytes off for what is persistent, 1 % or 64 KiB for every other category, and the peak within 3 %.
-Where one category's name is a matter of view (a working buffer, an activation, a gradient on its way) the total of the
-instant still decides what a user sees: it is a row of its own, ``all``.
+Where activations end and logits begin is a matter of view (the final norm, the input of the head): the two are judged
+by their sum. The total of an instant is a row of its own, ``all``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from estimators.result import CATEGORIES, INSTANTS
 
 PERSISTENT = ("params", "gradients", "master", "optimizer", "buffers")
 PERSISTENT_AT = ("step",)  # where nothing is gathered, in flight or half reduced
+NETWORK = ("activations", "logits")
 RELATIVE, ABSOLUTE = 0.01, 64 * 1024
 PEAK = 0.03
 ALL = "all"
@@ -31,6 +32,7 @@ class Row:
     place: str
     predicted: int
     measured: int
+    judged: tuple[int, int] | None = None  # predicted and measured that decide, where they are not the row's own
 
     @property
     def error(self) -> float:
@@ -41,10 +43,11 @@ class Row:
 
     @property
     def agrees(self) -> bool:
-        off = abs(self.predicted - self.measured)
+        predicted, measured = self.judged or (self.predicted, self.measured)
+        off = abs(predicted - measured)
         if self.category in PERSISTENT and self.instant in PERSISTENT_AT:
             return off == 0
-        return off <= ABSOLUTE or abs(self.error) <= RELATIVE
+        return off <= max(ABSOLUTE, RELATIVE * measured)
 
 
 def compare(measured: Mapping[str, Mapping[str, Bytes]], estimate: Estimate) -> list[Row]:
@@ -61,7 +64,10 @@ def compare(measured: Mapping[str, Mapping[str, Bytes]], estimate: Estimate) -> 
             if place == "host" and name == "load":
                 continue  # copies of a checkpoint: there is none in a simulation
             both = [c for c in CATEGORIES if c in ours or c in found]
-            rows.extend(Row(name, c, place, ours.get(c, 0), found.get(c, 0)) for c in both)
+            network = (sum(ours.get(c, 0) for c in NETWORK), sum(found.get(c, 0) for c in NETWORK))
+            rows.extend(
+                Row(name, c, place, ours.get(c, 0), found.get(c, 0), network if c in NETWORK else None) for c in both
+            )
             if both:
                 rows.append(Row(name, ALL, place, sum(ours.values()), sum(found.values())))
     return rows
