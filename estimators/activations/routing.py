@@ -1,6 +1,6 @@
 """Operations of mixtures of experts: top-k, permutation of tokens, grouped products.
 
-Source: torch/tools/autograd/derivatives.yaml and torch/csrc/autograd/FunctionsManual.cpp. The scatters of ``topk`` and of
+Source: torch/tools/autograd/derivatives.yaml, torch/csrc/autograd/FunctionsManual.cpp. The scatters of ``topk`` and of
 an index are written in place into zeros, as a plain run does (under fake tensors they are not).
 """
 
@@ -40,7 +40,7 @@ def rows(b: Operations, x: Tensor, indices: Tensor, shape: Sequence[Dim], name: 
 
 
 def normalised_in_place(b: Operations, x: Tensor, shifted: bool = False) -> Tensor:
-    """``x /= x.sum(-1, keepdim=True)``: autograd keeps a copy of what is overwritten, and the sum (``shifted`` + epsilon)."""
+    """``x /= x.sum(-1, keepdim=True)``: autograd keeps a copy of what is overwritten, and the sum ."""
     tape, shape, dtype = b.tape, x.shape, x.dtype
     denominator = total(b, x, (*shape[:-1], 1), "sum of weights", copies=False)
     if shifted:

@@ -89,8 +89,11 @@ def turned(b: Operations, x: Tensor, frequencies: Tensor) -> Tensor:
     upcast, before = b.cast(x, "fp32"), x.shape
     shape = (*x.shape[:-1], int(x.shape[-1]) // 2)
     product = tape.new("rotated", shape, "complex64")
-    tape.record(product, "mul", [upcast], [("frequencies", frequencies)],
-                lambda g: [Tensor(tape.new("gradient of rotated", shape, "complex64").storage, before, "fp32")])  # fmt: skip
+
+    def backward(_: Tensor) -> list[Gradient]:
+        return [Tensor(tape.new("gradient of rotated", shape, "complex64").storage, before, "fp32")]
+
+    tape.record(product, "mul", [upcast], [("frequencies", frequencies)], backward)
     real = Tensor(product.storage, x.shape, "fp32", product.node, base=product)
     return b.cast(real, dtype)
 

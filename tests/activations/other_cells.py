@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy
 import torch
 import transformers
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map
 from transformers import masking_utils
 from transformers.initialization import no_init_weights
@@ -22,13 +24,13 @@ from estimators.activations.tape import evaluate
 from estimators.model.families import build
 from estimators.model.methods import Recipe, _trained
 from estimators.model.spec import ModelSpec, Parameter, Part
-from tests.activations.cells import SMALL, fake
+from tests.activations.cells import SMALL, _apply
 from tests.activations.real import Sink, Truth, arguments_of, measure
 
 
 @dataclass(frozen=True)
 class Other:
-    """One block of a model: ``block`` names its class, ``layer`` which of them; ``feed`` what the model is called with."""
+    """One block of a model: ``block`` names its class, ``layer`` which of them; ``feed`` what the model is given."""
 
     model_type: str
     block: str
@@ -57,7 +59,20 @@ def real_config(cell: Other) -> Any:
     return config
 
 
+MODE = FakeTensorMode(allow_non_fake_inputs=True)
+_MODELS: dict[str, Any] = {}
+
+
 def real_model(cell: Other, class_name: str) -> Any:
+    """The model of a cell; the last one is kept, since neighbours differ in size and layer only."""
+    key = repr((cell.model_type, cell.config, cell.attention, cell.method, cell.targets, cell.precision))
+    if key not in _MODELS:
+        _MODELS.clear()
+        _MODELS[key] = built(cell, class_name)
+    return _MODELS[key]
+
+
+def built(cell: Other, class_name: str) -> Any:
     kernel = "eager" if cell.attention == "eager" else "sdpa"
     made: Any = getattr(transformers, class_name)
     with no_init_weights():
@@ -80,7 +95,8 @@ def fed(cell: Other, model: Any) -> dict[str, Any]:
     if cell.feed == "pair":
         return {"input_ids": ids, "decoder_input_ids": ids}
     if cell.feed == "audio":
-        mel = torch.zeros(cell.batch, model.config.num_mel_bins, 2 * model.config.max_source_positions, dtype=cell.dtype)
+        frames = 2 * model.config.max_source_positions
+        mel = torch.zeros(cell.batch, model.config.num_mel_bins, frames, dtype=cell.dtype)
         return {"input_features": mel, "decoder_input_ids": ids}
     size = vision.image_size
     height, width = size if isinstance(size, list | tuple) else (size, size)
@@ -89,6 +105,13 @@ def fed(cell: Other, model: Any) -> dict[str, Any]:
         return {"pixel_values": pixels}
     assert cell.feed == "both", cell.feed
     return {"input_ids": ids, "pixel_values": pixels}
+
+
+@contextlib.contextmanager
+def real_apply() -> Iterator[None]:
+    """Casting fake parameters needs another ``Module._apply``."""
+    with unittest.mock.patch.object(torch.nn.Module, "_apply", _apply):
+        yield
 
 
 @contextlib.contextmanager
@@ -106,12 +129,48 @@ def no_cache(model: Any) -> dict[str, Any]:
     return {"use_cache": False} if model.can_generate() else {}
 
 
+def tower_of(model: Any) -> Any:
+    return model.model.vision_tower if hasattr(model.model, "vision_tower") else model.model.vision_model
+
+
+def tower_inputs(cell: Other, model: Any) -> dict[str, Any]:
+    size = model.config.vision_config.image_size
+    side = size[0] if isinstance(size, list | tuple) else size
+    inputs: dict[str, Any] = {"pixel_values": torch.zeros(cell.batch, 3, side, side, dtype=cell.dtype)}
+    if cell.model_type == "mistral3":
+        inputs["image_sizes"] = [(side, side)] * cell.batch
+    return inputs
+
+
+def arguments(cell: Other, model: Any, layer: Any) -> tuple[Any, Any]:
+    """What the layer is called with; in the Qwen family's towers, made here, since a grid cannot be fake.
+
+    The lengths of its images are a numpy array, whose numbers fake tensors leave alone.
+    """
+    if cell.feed == "tower":
+        return arguments_of(model, layer, lambda: tower_of(model)(**tower_inputs(cell, model)))
+    if cell.feed == "patches":
+        config = model.config.vision_config
+        count = (config.image_size // config.patch_size) ** 2
+        return (torch.zeros(cell.batch, count, config.hidden_size, dtype=cell.dtype),), {"attention_mask": None}
+    if cell.feed != "grid":
+        return arguments_of(model, layer, lambda: model(**fed(cell, model), **no_cache(model)))
+    config = model.config.vision_config
+    width = getattr(config, "embed_dim", config.hidden_size)
+    rows = cell.batch * config.image_patches
+    hidden = torch.zeros(rows, width, dtype=cell.dtype)
+    tables = tuple(torch.zeros(rows, width // config.num_heads) for _ in range(2))
+    lengths = numpy.arange(cell.batch + 1) * config.image_patches
+    return (hidden,), {"cu_seqlens": lengths, "position_embeddings": tables}
+
+
 def real_block(cell: Other, class_name: str) -> Truth:
     """The truth of one block inside a model of few layers."""
-    with fake(), _autocast(cell), nothing_padded():
+    with real_apply(), MODE, _autocast(cell), nothing_padded():
         model = real_model(cell, class_name)
+        model.zero_grad(set_to_none=True)
         layer = [m for m in model.modules() if type(m).__name__ == cell.block][cell.layer]
-        args, kwargs = arguments_of(model, layer, lambda: model(**fed(cell, model), **no_cache(model)))
+        args, kwargs = arguments(cell, model, layer)
         return measured(layer, args, kwargs, [*model.parameters(), *model.buffers()])
 
 
@@ -120,14 +179,14 @@ def _autocast(cell: Other) -> Any:
 
 
 def measured(layer: Any, args: Any, kwargs: Any, weights: Any) -> Truth:
-    """The first tensor is the block's input; others that carry a gradient (encoder states, position bias) end in a sink."""
+    """The first tensor is the block's input; others with a gradient (encoder states, position bias) end in a sink."""
     kwargs = dict(kwargs)
     hidden = args[0] if args else kwargs.pop("hidden_states")
     leaf = torch.empty((), requires_grad=True)
 
     def cut(value: Any) -> Any:
         carries = isinstance(value, torch.Tensor) and value.requires_grad
-        return Sink.apply(leaf, value) if carries else value  # type: ignore[no-untyped-call]
+        return Sink.apply(leaf, value) if carries else value
 
     rest, kwargs = tree_map(cut, tuple(args[1:])), tree_map(cut, kwargs)
 

@@ -1,4 +1,4 @@
-"""Small configs of encoders, encoder-decoders and vision towers; dimensions differ so that no two tensors look alike."""
+"""Small configs of encoders, encoder-decoders, vision towers; dimensions differ so that no two tensors look alike."""
 
 from __future__ import annotations
 
@@ -41,3 +41,36 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
     "clip": ("CLIPEncoderLayer", {"vision_config": VIT, "text_config": TEXT, "projection_dim": 40}),
     "siglip": ("SiglipEncoderLayer", {"vision_config": VIT, "text_config": TEXT}),
 }
+
+QWEN_TEXT = {"vocab_size": 96, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "intermediate_size": 88, "head_dim": 16, "pad_token_id": 0,
+             "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]},
+             }  # fmt: skip
+QWEN_EYE = {"depth": 2, "num_heads": 4, "patch_size": 14, "temporal_patch_size": 2, "image_patches": 144}
+
+QWEN: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen2_vl": ("Qwen2VLVisionBlock", {"text_config": QWEN_TEXT, "vision_config": QWEN_EYE | {
+        "embed_dim": 80, "hidden_size": 64, "mlp_ratio": 3}}),
+    "qwen2_5_vl": ("Qwen2_5_VLVisionBlock", {"text_config": QWEN_TEXT, "vision_config": QWEN_EYE | {
+        "hidden_size": 80, "out_hidden_size": 64, "intermediate_size": 104, "fullatt_block_indexes": [1]}}),
+    "qwen3_vl": ("Qwen3VLVisionBlock", {"text_config": QWEN_TEXT, "vision_config": QWEN_EYE | {
+        "hidden_size": 80, "out_hidden_size": 64, "intermediate_size": 104, "num_position_embeddings": 144,
+        "deepstack_visual_indexes": [0]}}),
+}  # fmt: skip
+
+EYE = VIT | {"image_size": 96, "patch_size": 8}
+INNER = QWEN_TEXT | {"model_type": "llama", "pad_token_id": 0}
+
+# family -> its tower's block, and a config; the tower alone is run
+MULTIMODAL: dict[str, tuple[str, dict[str, Any]]] = {
+    "llava": ("CLIPEncoderLayer", {"text_config": INNER, "vision_config": EYE | {"model_type": "clip_vision_model"}}),
+    "paligemma": ("SiglipEncoderLayer", {"vision_config": EYE | {"model_type": "siglip_vision_model"}, "text_config":
+                  QWEN_TEXT | {"model_type": "gemma"}}),
+    "gemma3": ("SiglipEncoderLayer", {"vision_config": EYE | {"model_type": "siglip_vision_model"}, "text_config":
+               QWEN_TEXT | {"model_type": "gemma3_text"}}),
+    "idefics3": ("Idefics3EncoderLayer", {"text_config": INNER, "vision_config": EYE}),
+    "internvl": ("InternVLVisionLayer", {"text_config": INNER, "vision_config": VIT | {
+        "image_size": [96, 96], "patch_size": [8, 8]}}),
+    "mistral3": ("PixtralAttentionLayer", {"text_config": INNER | {"model_type": "mistral"}, "vision_config": {
+        "model_type": "pixtral", **VIT, "head_dim": 16}}),
+}  # fmt: skip

@@ -8,9 +8,9 @@ from tests.activations.other_cells import Other, differences
 from tests.activations.other_families import MIXTURES
 
 BLOCKS = {
-    "mixtral": "Mixtral", "qwen2_moe": "Qwen2Moe", "qwen3_moe": "Qwen3Moe", "olmoe": "Olmoe", "granitemoe": "GraniteMoe",
-    "glm4_moe": "Glm4Moe", "deepseek_v2": "DeepseekV2", "deepseek_v3": "DeepseekV3", "phimoe": "Phimoe",
-    "gpt_oss": "GptOss", "llama4_text": "Llama4Text",
+    "mixtral": "Mixtral", "qwen2_moe": "Qwen2Moe", "qwen3_moe": "Qwen3Moe", "olmoe": "Olmoe",
+    "granitemoe": "GraniteMoe", "glm4_moe": "Glm4Moe", "deepseek_v2": "DeepseekV2", "deepseek_v3": "DeepseekV3",
+    "phimoe": "Phimoe", "gpt_oss": "GptOss", "llama4_text": "Llama4Text",
 }  # fmt: skip
 # peft cannot adapt these routers with all-linear: they are nn.Linear and return tuples.
 ROUTER_FAILS = ("phimoe", "llama4_text")

@@ -1,4 +1,4 @@
-"""Post-norm encoders: transformers/models/{bert,roberta,electra,distilbert}/modeling_*.py; and modernbert's own block."""
+"""Post-norm encoders: transformers/models/{bert,roberta,electra,distilbert}/modeling_*.py; and modernbert's."""
 
 from __future__ import annotations
 

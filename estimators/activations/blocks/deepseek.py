@@ -1,6 +1,6 @@
-"""DeepseekV2DecoderLayer and DeepseekV3DecoderLayer: transformers/models/deepseek_v{2,3}/modeling_deepseek_v{2,3}.py.
+"""DeepseekV2DecoderLayer, DeepseekV3DecoderLayer: transformers/models/deepseek_v{2,3}/modeling_deepseek_v{2,3}.py.
 
-Latent attention: keys and values pass through a low rank; a part of each head is rotated, the key's shared by all heads.
+Latent attention: keys and values pass through a low rank; a part of each head is rotated, the key's once for all.
 """
 
 from __future__ import annotations

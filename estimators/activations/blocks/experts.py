@@ -52,11 +52,12 @@ def experts(
     return b.cast(output, dtype)
 
 
-# -- routers ------------------------------------------------------------------------------------------------------------
+# -- routers ----------------------------------------------------------------------------------------------------------
 def logits_of(b: Builder, hidden: Tensor, name: str) -> Tensor:
     """Router logits: a bare weight, perhaps with an adapter."""
     weight = parameter(b, name, "weight")
-    return returned(b, b.product(hidden, weight, (*hidden.shape[:-1], int(weight.shape[0])), name, b.weight(f"{name}.bias")))
+    shape = (*hidden.shape[:-1], int(weight.shape[0]))
+    return returned(b, b.product(hidden, weight, shape, name, b.weight(f"{name}.bias")))
 
 
 def returned(b: Builder, logits: Tensor) -> Tensor:
@@ -65,7 +66,9 @@ def returned(b: Builder, logits: Tensor) -> Tensor:
     return logits
 
 
-def softmax_router(b: Builder, hidden: Tensor, name: str, normalise: bool, keeps_fp32: bool = False) -> tuple[Tensor, Tensor]:
+def softmax_router(
+    b: Builder, hidden: Tensor, name: str, normalise: bool, keeps_fp32: bool = False
+) -> tuple[Tensor, Tensor]:
     """Softmax over all experts in fp32, then the top k (MixtralTopKRouter, Qwen2MoeTopKRouter)."""
     logits = logits_of(b, hidden, name)
     values, indices = top_k(b, b.softmax(logits, "fp32", "router softmax"), b.number("num_experts_per_tok"))
@@ -110,7 +113,7 @@ def sigmoid_router(b: Builder, hidden: Tensor) -> tuple[Tensor, Tensor]:
     return b.scale(values), indices
 
 
-# -- dense and shared experts -------------------------------------------------------------------------------------------
+# -- dense and shared experts -----------------------------------------------------------------------------------------
 def gated_mlp(b: Builder, x: Tensor, name: str = "mlp") -> Tensor:
     """down(act(gate(x)) * up(x)), of a dense layer or a shared expert."""
     gates = b.activation(b.text("hidden_act", default="silu"), b.module(x, f"{name}.gate_proj"))

@@ -1,4 +1,4 @@
-"""GptOssDecoderLayer: transformers/models/gpt_oss/modeling_gpt_oss.py. Attention sinks; experts with biases and a clamp.
+"""GptOssDecoderLayer: transformers/models/gpt_oss/modeling_gpt_oss.py. Attention sinks; clamped experts with biases.
 
 transformers has no sdpa for it: without a flash kernel attention is eager.
 """

@@ -1,4 +1,4 @@
-"""Llama4TextDecoderLayer: transformers/models/llama4/modeling_llama4.py. Every expert computes every token, weighted."""
+"""Llama4TextDecoderLayer: transformers/models/llama4/modeling_llama4.py. Every expert computes all tokens, weighted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MixtralDecoderLayer and its nearest relatives, Qwen2Moe and Qwen3Moe: transformers/models/mixtral/modeling_mixtral.py."""
+"""Mixtral and its nearest relatives: transformers/models/{mixtral,qwen2_moe,qwen3_moe,olmoe,...}/modeling_*.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixtures of experts, encoders, encoder-decoders and vision towers: class of a block -> module here, function in it."""
+"""Mixtures of experts, encoders, encoder-decoders, vision towers: class of a block -> module here, function in it."""
 
 OTHERS: dict[str, tuple[str, str]] = {
     # mixtures of experts
@@ -39,4 +39,15 @@ OTHERS: dict[str, tuple[str, str]] = {
     "CLIPEncoderLayer": ("vision", "clip_or_text"),
     "SiglipEncoderLayer": ("vision", "siglip"),
     "InternVLVisionLayer": ("vision", "internvl"),
+    # vision-language
+    "Qwen2VLVisionBlock": ("qwen_vl", "qwen2"),
+    "Qwen2_5_VLVisionBlock": ("qwen_vl", "qwen2_5"),
+    "Qwen3VLVisionBlock": ("qwen_vl", "qwen3"),
+    "Qwen3VLTextDecoderLayer": ("qwen_vl_text", "qwen3"),
+    "Qwen2VLDecoderLayer": ("qwen_vl_text", "qwen2"),
+    "Qwen2_5_VLDecoderLayer": ("qwen_vl_text", "qwen2"),
+    "MllamaSelfAttentionDecoderLayer": ("llama", "block"),
+    "PixtralAttentionLayer": ("pixtral", "block"),
+    "Idefics3EncoderLayer": ("vision", "siglip"),
+    "SmolVLMEncoderLayer": ("vision", "siglip"),
 }

@@ -1,4 +1,4 @@
-"""PhimoeDecoderLayer: transformers/models/phimoe/modeling_phimoe.py. LayerNorms, and a router that samples two experts."""
+"""PhimoeDecoderLayer: transformers/models/phimoe/modeling_phimoe.py. LayerNorms; a router that samples two experts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def sparse_mixer(b: Builder, logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sample(b: Builder, scores: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """One expert of ``sparsemixer``: thresholds, Gumbel sampling, and a multiplier with a gradient of its own."""
+    """One expert of ``sparsemixer``: a threshold, Gumbel sampling, a multiplier with its own gradient."""
     tape, rows, dtype = b.tape, (*scores.shape[:-1], 1), scores.dtype
     gates = masked_fill(b, scores, "below the threshold")
     chosen = tape.new("chosen expert", rows, "int64")

@@ -56,7 +56,8 @@ def attention(b: Builder, hidden: Tensor, name: str, causal: bool, states: Tenso
     if b.kernels.attention == "eager":
         output = eager(b, q, k, v, bias, b.mask() if causal else None, drop)
     else:
-        output = b.view(b.sdpa(q, k, v, additive(b, bias, causal, states is not None)), ("B", "S", q.shape[1], size), swaps=True)
+        output = b.sdpa(q, k, v, additive(b, bias, causal, states is not None))
+        output = b.view(output, ("B", "S", q.shape[1], size), swaps=True)
     return b.module(b.view(output, ("B", "S", int(q.shape[1]) * size)), names.out)
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from estimators.activations.attention import Scores
 from estimators.activations.blocks.two_way import Names, attention, head_size, heads, merged, padding_mask
 from estimators.activations.builder import Builder
-from estimators.activations.functions import COMPOSED
 from estimators.activations.streams import Over
 from estimators.activations.tape import Dim, Tensor
 
@@ -35,7 +34,7 @@ def grid(b: Builder) -> int:
 
 
 def over_patches(special: int = 0) -> Callable[[Builder], tuple[Dim, ...]]:
-    """Patches and ``special`` tokens (class, distillation) of an image; tokens of a text where the config has no patches."""
+    """Patches and ``special`` tokens (class, distillation) of an image; tokens if the config has no patches."""
 
     def shape(b: Builder) -> tuple[Dim, ...]:
         return ("B", grid(b) + special if "patch_size" in b.config else "S", b.width)
@@ -76,13 +75,9 @@ def _dinov2(b: Builder, hidden: Tensor) -> Tensor:
 
     residual = hidden
     hidden = b.norm(hidden, "norm2")
-    hidden = gated(b, hidden) if b.parameters.get("mlp.fc1.weight") is None and not _adapted(b) else feed_forward(b, hidden)
+    hidden = feed_forward(b, hidden) if any(n.startswith("mlp.fc1.") for n in b.parameters) else gated(b, hidden)
     hidden = b.multiply(hidden, b.need("layer_scale2.lambda1"), "layer scale")
     return b.add(hidden, residual)
-
-
-def _adapted(b: Builder) -> bool:
-    return any(name.startswith("mlp.fc1.") for name in b.parameters)
 
 
 def gated(b: Builder, x: Tensor, name: str = "mlp", act: str = "silu") -> Tensor:
@@ -110,7 +105,7 @@ def _named(b: Builder, hidden: Tensor, act: str) -> Tensor:
 
     residual = hidden
     hidden = b.norm(hidden, "layer_norm2")
-    hidden = feed_forward(b, hidden, act if act in COMPOSED else act)
+    hidden = feed_forward(b, hidden, act)
     return b.add(residual, hidden)
 
 
