@@ -82,7 +82,9 @@ class Live(TorchDispatchMode):
     @staticmethod
     def sums_in_place(args: Any) -> bool:
         first, second = args[:2]
-        if not all(isinstance(t, torch.Tensor) for t in (first, second)) or first.shape != second.shape or torch.is_grad_enabled():
+        if not (isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)):
+            return False
+        if first.shape != second.shape or torch.is_grad_enabled():
             return False
         if called_from() != "_engine_run_backward":  # an addition of somebody's Python
             return False

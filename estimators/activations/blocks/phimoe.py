@@ -56,4 +56,5 @@ def sample(b: Builder, scores: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
         return [made[0], None]
 
     keep = [("multiplier", multiplier), ("chosen expert", chosen), ("gates", gates)]
-    return tape.record(tape.new("weight", rows, dtype), "PhimoeMultiplier", [logits, multiplier], keep, backward), chosen
+    weight = tape.new("weight", rows, dtype)
+    return tape.record(weight, "PhimoeMultiplier", [logits, multiplier], keep, backward), chosen
