@@ -11,12 +11,12 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from estimators.errors import InputError, UnknownName, short
 from estimators.units import GIB, MIB, parse_bytes
+from estimators.values import dataclass, field
 
 DATA = os.path.join(os.path.dirname(__file__), "data")
 MAX_COUNT = 65536  # nodes, and GPUs of a node

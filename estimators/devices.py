@@ -5,7 +5,7 @@ A run on a CPU over gloo holds the same tensors as a run on CUDA, except for wha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from estimators.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

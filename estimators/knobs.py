@@ -8,9 +8,9 @@ deepspeed/runtime/zero/offload_config.py, torch/distributed/fsdp, torch/nn/paral
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from estimators.errors import InputError, short
+from estimators.values import dataclass
 
 Value = bool | int | float | str
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from estimators.cluster import Cluster, parse_cluster
 from estimators.activations.network import Network
+from estimators.cluster import Cluster, parse_cluster
 from estimators.engines import moments_of
 from estimators.errors import AdvisorError, IllegalCombination, NotModelled
 from estimators.host import host_terms
@@ -22,6 +21,7 @@ from estimators.sites import Site
 from estimators.stacks import settle
 from estimators.step_temporaries import step_temporaries
 from estimators.strategy import DEFAULT_NAMES, OTHER_NAMES, Strategy, parse_strategy
+from estimators.values import dataclass
 from estimators.workload import Workload, workload
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ bitsandbytes/optim/optimizer.py (0.50), deepspeed/ops/{adam,lion} (0.19.8).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
+from estimators.values import dataclass
 from estimators.workload import DTYPE_BYTES
 
 # Where a state lies, said from the tensor's point of view.

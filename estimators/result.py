@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
+
+from estimators.values import dataclass
 
 CATEGORIES = (
     "params", "gradients", "master", "optimizer", "activations", "logits", "buffers", "temporaries", "workspace",

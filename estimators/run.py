@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from estimators.cluster import Cluster
 from estimators.knobs import Value
 from estimators.model.spec import ModelSpec, Parameter
 from estimators.strategy import Strategy
+from estimators.values import dataclass, field
 from estimators.workload import DTYPE_BYTES, Workload
 
 

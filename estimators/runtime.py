@@ -8,12 +8,12 @@ ratios of the reserve are printed by ``docs/evidence/runtime.py``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from estimators.cluster import Cluster, Gpu
 from estimators.result import Interval, Term
 from estimators.run import Run
 from estimators.units import GIB, MIB
+from estimators.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

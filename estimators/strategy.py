@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 from estimators.errors import IllegalCombination, InputError, UnknownName, short
 from estimators.knobs import KNOBS, Knob, Value
+from estimators.values import dataclass, field
 
 ENGINES = {
     "single": "torch", "ddp": "ddp", "zero0": "deepspeed", "zero1": "deepspeed", "zero2": "deepspeed", "zero3": "deepspeed",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
 from estimators.errors import IllegalCombination, InputError, UnknownName, short
+from estimators.values import dataclass, fields
 
 DTYPE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "uint8": 1}
 METHODS = ("full", "lora", "dora", "qlora", "freeze")

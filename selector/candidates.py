@@ -7,7 +7,6 @@ checkpointing, the loss kernel, the optimizer, and, where allowed, the method.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from estimators.errors import AdvisorError
@@ -16,6 +15,7 @@ from estimators.memory import estimate as estimate_one
 from estimators.strategy import Strategy, parse_strategy
 from estimators.time.constants import NEAR_FULL
 from estimators.units import gib
+from estimators.values import dataclass, field, replace
 from selector.cost import Cost, cost_of, offload_rank
 from selector.question import Question
 

@@ -7,7 +7,6 @@ made.text, made.lines, made.lost, made.before, made.after
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from estimators.readers import read_config
 from estimators.readers.reading import AUTO, Reading
 from estimators.readers.safe import YAML_SUFFIXES, load
 from estimators.strategy import Strategy
+from estimators.values import dataclass, replace
 from selector.conversion import writers
 from selector.conversion.equivalence import TARGETS, Lost, equivalent
 from selector.conversion.plan import PURE, Plan, plan_of

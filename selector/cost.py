@@ -5,11 +5,10 @@ The second is a stand-in: it knows recomputing, offload and links, not how much 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from estimators.memory import Estimate
 from estimators.strategy import Strategy
 from estimators.time import StepTime, Unknown, step_time
+from estimators.values import dataclass
 from estimators.workload import DTYPE_BYTES
 
 # A byte between nodes against one inside a node: NVLink 3/4 (300-450 GB/s) over a NIC of 400 Gbit/s per GPU (50 GB/s).

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from estimators.errors import AdvisorError
 from estimators.memory import Estimate, estimate
 from estimators.model import resolve_model
 from estimators.model.spec import ModelSpec
+from estimators.values import dataclass, field
 from selector.checks.files import groups
 from selector.checks.machine import Machine
 from selector.checks.run import check, read

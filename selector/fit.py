@@ -7,7 +7,6 @@ compare with trying every value. Only ``fits`` counts: a ``tight`` run may fail.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from estimators.cluster import Cluster
@@ -16,6 +15,7 @@ from estimators.memory import Estimate, default_strategies, estimate
 from estimators.model.spec import ModelSpec
 from estimators.strategy import Strategy, parse_strategy
 from estimators.units import gib
+from estimators.values import dataclass, replace
 from estimators.workload import workload
 
 MOST_SEQUENCES = 2**16  # of a micro-batch

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from estimators.cluster import FAMILIES, Cluster, parse_cluster
@@ -11,6 +10,7 @@ from estimators.errors import AdvisorError
 from estimators.memory import Estimate
 from estimators.strategy import parse_strategy
 from estimators.units import gib, round_up
+from estimators.values import dataclass, replace
 from selector.candidates import Candidate, Rejection, candidates, evaluate
 from selector.question import Question
 from selector.ranking import rank

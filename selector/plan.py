@@ -8,7 +8,6 @@ is asked only of what would win.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import log2
 from typing import Any
@@ -24,6 +23,7 @@ from estimators.time.card import rates
 from estimators.time.cost import Cost, cost
 from estimators.time.model_parallel import Layout, layouts, rough_bytes
 from estimators.time.step import expected_seconds
+from estimators.values import dataclass, replace
 from estimators.workload import Workload, workload
 
 STRATEGIES = ("ddp", "zero1", "zero2", "zero3", "fsdp-shard-grad-op", "fsdp-hybrid-shard", "fsdp-full-shard")

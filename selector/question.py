@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from estimators.cluster import Cluster, parse_cluster
@@ -11,6 +10,7 @@ from estimators.errors import IllegalCombination, InputError, UnknownName, short
 from estimators.model import resolve_model
 from estimators.model.spec import ModelSpec
 from estimators.strategy import Strategy, parse_strategy
+from estimators.values import dataclass, field, replace
 from estimators.workload import FIELD_ALIASES, whole_number, workload
 from selector.tree.nodes import TEAMS
 from selector.tree.policies import check_policy

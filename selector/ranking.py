@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from estimators.stacks.versions import resolve
+from estimators.values import dataclass
 from estimators.workload import workload
 from selector.candidates import VERDICT_RANK, Candidate, comfortable
 from selector.cost import offload_rank

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from estimators.memory import Estimate
 from estimators.units import gib
+from estimators.values import replace
 from selector.candidates import Candidate, Rejection
 from selector.cost import OFFLOAD_WORDS, offload_rank, tokens_per_second
 from selector.question import Question

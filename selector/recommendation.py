@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from estimators.errors import MissingDependency, NotModelled
 from estimators.memory import Estimate
+from estimators.values import dataclass, replace
 from selector.candidates import Candidate, Rejection, candidates
 from selector.launch import launch
 from selector.near import Alternative, spelled, ways_out

@@ -7,10 +7,10 @@ import hashlib
 import itertools
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from estimators.errors import InputError, UnknownName, short
+from estimators.values import dataclass
 from estimators.workload import FIELD_ALIASES, FIELDS
 
 CLUSTER_FACTS = ("host_memory", "nvme", "network", "interconnect", "price", "gpu_memory")

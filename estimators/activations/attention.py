@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from estimators.activations.products import Products
 from estimators.activations.tape import Dim, Tensor
+from estimators.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ block's file live as long as those of the real ``forward``: delete where it dele
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from estimators.activations.adapted import adapted, quantised
 from estimators.activations.attention import Kernels
@@ -16,6 +15,7 @@ from estimators.activations.functions import Functions
 from estimators.activations.tape import Dim, Size, Tape, Tensor, Weight
 from estimators.devices import DEVICES, Device
 from estimators.model.spec import Parameter
+from estimators.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ transformers/modeling_layers.py ``GradientCheckpointingLayer``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from estimators.activations.profile import Profile
 from estimators.activations.tape import ZERO, Moment, Saved, Size, minus, numel, plus, times, total
 from estimators.model.spec import Part
+from estimators.values import dataclass, replace
 
 ATTENTION = "scaled_dot_product_attention"
 ATTENTION_OUTPUTS = ("attention output", "logsumexp", "random state")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from estimators.activations.builder import Builder
 from estimators.activations.tape import Dim, Gradient, Tensor
+from estimators.values import dataclass
 
 CHUNKS = 8  # pieces of a chunked loss (torchtune num_output_chunks)
 

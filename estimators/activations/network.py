@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from estimators.model.spec import Part
 from estimators.result import Term
 from estimators.run import Run
 from estimators.sites import Site
+from estimators.values import dataclass, replace
 from estimators.workload import DTYPE_BYTES
 
 INT64 = 8

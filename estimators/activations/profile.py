@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from weakref import ref
 
@@ -29,6 +28,7 @@ from estimators.activations.tape import (
 )
 from estimators.devices import DEVICES
 from estimators.model.spec import ModelSpec, Part
+from estimators.values import dataclass, field
 
 Entrance = ref[Storage]  # of a piece's input
 Piece = Callable[[Builder, Tensor], Tensor]

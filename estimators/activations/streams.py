@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from estimators.activations.builder import Builder
 from estimators.activations.tape import Dim, Tensor
+from estimators.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

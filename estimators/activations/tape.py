@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 
+from estimators.values import dataclass, field
 from estimators.workload import DTYPE_BYTES
 
 BYTES = {**DTYPE_BYTES, "bool": 1, "int32": 4, "int64": 8, "complex64": 8}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from estimators.devices import DEVICES
-from estimators.optimizers import BESIDE, MANAGED, state_bytes, tables_bytes
 from estimators.model.spec import ModelSpec
+from estimators.optimizers import BESIDE, MANAGED, state_bytes, tables_bytes
 from estimators.result import Term
 from estimators.run import Run
 from estimators.sites import END, OUTSIDE, Site
 from estimators.units import power_of_two
+from estimators.values import dataclass
 from estimators.workload import DTYPE_BYTES
 
 Terms = tuple[Term, ...]

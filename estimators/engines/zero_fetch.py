@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
-from estimators.engines.zero_modules import FETCH, FORWARD, HALF, RECOMPUTE, RELEASE, Call, Modules, modules
 from estimators.engines.zero_layout import Spot
+from estimators.engines.zero_modules import FETCH, FORWARD, HALF, RECOMPUTE, RELEASE, Call, Modules, modules
 from estimators.model.spec import ModelSpec
 from estimators.sites import END, START
+from estimators.values import dataclass
 
 NO_REUSE = 1 << 62
 
@@ -130,6 +130,7 @@ class _Coordinator:
 
     def run(self) -> Fetched:
         loss = Live()
+        head = [call for call in self.net.calls if call.kind == FETCH and call.phase == FORWARD and call.owned][-1]
         for call in self.net.calls:
             if self.phase == "forward" and call.phase != FORWARD:
                 loss = self._live()
@@ -138,6 +139,9 @@ class _Coordinator:
             self._move(call)
             if call.kind == FETCH:
                 self._fetch(call)
+                if call is head:
+                    self.spot = (END, 0)
+                    self._now()
             elif call.kind == RELEASE:
                 self._release(call)
             else:
@@ -154,11 +158,11 @@ class _Coordinator:
         return Fetched(kept, forward, loss, backward, reduce)
 
     def _move(self, call: Call) -> None:
-        """Outside blocks: in forward the head once the last block is done; in backward the start once the first is."""
+        """Outside blocks: in forward the last block's place until the head is there; in backward the start."""
         if call.block:
             self.spot = self.net.spots[call.block]
-        elif self.spot[0] >= 0 and call.kind == FETCH and call.owned:
-            self.spot = (END if self.phase == "forward" else START, 0)
+        elif self.phase == "backward" and self.spot[0] >= 0 and call.kind == FETCH and call.owned:
+            self.spot = (START, 0)
 
     def _live(self, **more: int) -> Live:
         group = self.setting.hpz

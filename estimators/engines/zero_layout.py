@@ -6,7 +6,6 @@ Everything here is in elements and is cached by model and small numbers, so that
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
@@ -15,6 +14,7 @@ from estimators.result import Term
 from estimators.run import Run
 from estimators.sites import END, START
 from estimators.units import ceil_div, round_up
+from estimators.values import dataclass
 
 ALIGNMENT = 2  # nccl_start_alignment_factor: a flat group is padded to a multiple of it times the ranks
 

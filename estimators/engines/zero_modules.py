@@ -8,12 +8,12 @@ traces of the real hooks.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from estimators.engines.zero_layout import Spot, execution_order
 from estimators.model.spec import ModelSpec
+from estimators.values import dataclass
 
 FETCH, RELEASE, GRADIENT, HALF = "fetch", "release", "gradient", "half of a tied gradient"
 FORWARD, BACKWARD, RECOMPUTE = "forward", "backward", "recompute"

@@ -7,13 +7,13 @@ A replay of stage_1_and_2.py (``reduce_independent_p_g_buckets_and_remove_grads`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
 from estimators.engines.zero_layout import Layout, Spot, owned, partition, trainable
 from estimators.model.spec import ModelSpec
 from estimators.sites import END, START
+from estimators.values import dataclass, field
 
 NORM_BYTES = 8  # gradients are squared in fp64 (zero/utils.py, get_norm_dtype)
 

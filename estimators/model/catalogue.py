@@ -10,12 +10,12 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from estimators.model import families
 from estimators.model.spec import ModelSpec
+from estimators.values import dataclass, replace
 
 DATA = os.path.join(os.path.dirname(__file__), "data")
 # Words of a name that say how the weights were trained or stored; the architecture is the same without them.

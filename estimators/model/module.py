@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 from estimators.errors import InputError, NotModelled
 from estimators.model.spec import Buffer, ModelSpec, Parameter, Part
+from estimators.values import dataclass, replace
 
 DTYPES = {
     "float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8_e4m3fn": "fp8",

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from estimators.errors import AdvisorError, InputError, MissingDependency, NotModelled, UnknownName, short
 from estimators.model import catalogue, families
 from estimators.model.spec import ModelSpec
+from estimators.values import replace
 
 # What a formula may trip over in values that are legal JSON and nonsense: the user's mistake, not a crash.
 _NONSENSE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)

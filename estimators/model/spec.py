@@ -7,9 +7,10 @@ flatten, bucket and partition in that order, so it decides bytes. Shapes are nev
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+
+from estimators.values import dataclass, field
 
 # Owner of a parameter, by what tools that treat modules by type (peft, bitsandbytes, wrapping) look for.
 KINDS = ("linear", "conv1d", "embedding", "norm", "conv", "experts", "other")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from estimators.errors import IllegalCombination, NotModelled, closest
 from estimators.strategy import Strategy, check_legal
+from estimators.values import dataclass, field, replace
 
 AUTO = "auto"
 KINDS = ("deepspeed", "accelerate", "training_arguments")

@@ -13,12 +13,12 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from estimators.errors import InputError, short
 from estimators.readers.positions import Duplicate, key_lines
+from estimators.values import dataclass
 
 MAX_BYTES = 4 * 2**20
 MAX_DEPTH = 32

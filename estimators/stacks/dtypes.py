@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from estimators.stacks.table import Stack
 from estimators.stacks.versions import at_least
 from estimators.strategy import Strategy
+from estimators.values import dataclass
 from estimators.workload import Workload
 
 COMPUTE_DTYPE = {"bf16-mixed": "bf16", "fp16-mixed": "fp16", "bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}

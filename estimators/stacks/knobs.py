@@ -10,7 +10,6 @@ wrapper copies the outputs of forward to fp32).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from estimators.cluster import Cluster
 from estimators.knobs import Value, defaults
@@ -20,6 +19,7 @@ from estimators.stacks.legal import check_sizes
 from estimators.stacks.table import Stack
 from estimators.stacks.versions import at_least
 from estimators.strategy import Strategy
+from estimators.values import dataclass, field
 from estimators.workload import Workload
 
 CARVES_EMBEDDING = "1.14"  # accelerate from here on gives embedding, and norm with head, units (fsdp_utils.py)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from estimators.devices import DEVICES
 from estimators.errors import IllegalCombination
 from estimators.stacks.table import Stack
 from estimators.stacks.versions import at_least
 from estimators.strategy import Strategy
+from estimators.values import dataclass
 from estimators.workload import Workload
 
 BITSANDBYTES = ("adamw-8bit", "paged-adamw", "paged-adamw-8bit")

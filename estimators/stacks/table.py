@@ -6,9 +6,9 @@ Each value was read in the package named in ``source``; the tests read the insta
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from estimators.knobs import Value
+from estimators.values import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from estimators.run import Run
@@ -14,6 +13,7 @@ from estimators.time.optimizer_step import is_fused, step_bytes
 from estimators.time.shapes import token_work
 from estimators.time.traffic import Traffic, traffic
 from estimators.time.volumes import Message, messages
+from estimators.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from estimators.cluster import Gpu, gpu_fact
 from estimators.time.constants import ATTENTION_SHARE, MATMUL_SHARE, MEASURED_MATMUL, Constant
+from estimators.values import dataclass
 
 COMPUTE_RATE = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
 

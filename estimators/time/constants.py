@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+
+from estimators.values import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from estimators.result import Interval
+from estimators.values import dataclass
 
 HOUR, DAY = 3600.0, 86400.0
 

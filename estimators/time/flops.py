@@ -5,10 +5,9 @@ A multiply-add counts as 2. Formulas T.1-T.4 of ``docs/formulas-time.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from estimators.run import Run
 from estimators.time.shapes import TokenWork, token_work
+from estimators.values import dataclass
 
 # Share of the forward pass of checkpointed blocks that runs again in backward: (products, attention).
 RECOMPUTED = {"none": (0.0, 0.0), "full": (1.0, 1.0), "offload": (1.0, 1.0), "every-2": (0.5, 0.5),

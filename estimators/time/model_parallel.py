@@ -7,11 +7,11 @@ layouts. Formulas M.1-M.3 of ``docs/formulas-time.md``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from estimators.model.spec import ModelSpec
 from estimators.run import Run
 from estimators.time.shapes import number, text_config, token_work
+from estimators.values import dataclass
 
 ENGINES = ("Megatron-Core", "torchtitan", "DeepSpeed with Megatron")
 STATE_BYTES, SHARED_BYTES = 6, 12  # weights 16-bit, gradients fp32; master and moments over data parallel ranks

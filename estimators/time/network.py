@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from estimators.cluster import Cluster
@@ -20,6 +19,7 @@ from estimators.time.constants import (
     Constant,
 )
 from estimators.time.volumes import RING_TURNS, Message
+from estimators.values import dataclass
 
 Three = tuple[float, float, float]  # fast, expected, slow
 

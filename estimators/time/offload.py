@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from estimators.run import Run
 from estimators.time.card import Rates
 from estimators.time.constants import CPU_ADAM, HOST_COPY, HOST_SLOT_SHARE, NVME_READ, NVME_WRITE, TORCH_CPU_ADAM
 from estimators.time.network import Three, fast_to_slow
 from estimators.time.volumes import sizes
+from estimators.values import dataclass
 from estimators.workload import DTYPE_BYTES
 
 STATE_BYTES = 12  # fp32 master and two moments

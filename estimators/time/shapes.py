@@ -6,10 +6,10 @@ Everything here is per token and independent of how the run is split; a model of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from estimators.model.spec import ModelSpec, Parameter, Part
+from estimators.values import dataclass
 
 PRODUCTS = ("linear", "conv1d", "experts", "other")  # kinds whose tensors multiply the activations
 ACTIVE_KEYS = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_k", "top_k")

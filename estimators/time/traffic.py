@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from estimators.run import Run
 from estimators.time.flops import RECOMPUTED
 from estimators.time.shapes import token_work
+from estimators.values import dataclass
 
 # How often a packed weight is expanded per micro-step (forward, backward), and what that moves per element.
 PACKED_BYTES = {"nf4": 0.5625, "nf4-double": 0.516, "gptq4": 0.53, "int8": 1.0}

@@ -7,13 +7,13 @@ all-gather and reduce-scatter (n - 1) / n of the buffer, all-reduce twice that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 from estimators.model.spec import ModelSpec
 from estimators.run import Run
 from estimators.units import MIB, ceil_div
+from estimators.values import dataclass
 from estimators.workload import DTYPE_BYTES
 
 RING_TURNS = {"all-gather": 1, "reduce-scatter": 1, "all-reduce": 2, "all-to-all": 1}

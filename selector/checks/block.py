@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from estimators.readers.safe import Document
+from estimators.values import dataclass, field
 from selector.checks.finding import REMOVE, Edit, Hit
 
 _NUMBER = re.compile(r"\s*[+-]?[0-9]{1,30}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,3})?\s*")

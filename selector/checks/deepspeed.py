@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from estimators.errors import closest
 from estimators.readers import deepspeed_keys as keys
 from estimators.readers.batch import MICRO, STEPS, TRAIN
 from estimators.readers.reading import AUTO
+from estimators.values import replace
 from selector.checks.block import leaves
 from selector.checks.deepspeed_words import BOOLEANS, PRECISION_KEYS, TOP_BOOLEANS
 from selector.checks.finding import REMOVE, Edit, Hit

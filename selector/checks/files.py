@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from estimators.errors import short
 from estimators.readers import recognise
 from estimators.readers.safe import Document, load
+from estimators.values import dataclass, field
 from selector.checks.block import Block
 from selector.checks.finding import Hit
 from selector.checks.script import Script, read_script

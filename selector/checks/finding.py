@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from estimators.values import dataclass
 
 REMOVE = object()  # the value of an edit that takes a key away
 

@@ -7,11 +7,11 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from estimators.readers.safe import YAML_SUFFIXES, Document, load
+from estimators.values import dataclass
 from selector.checks.finding import REMOVE, Edit, Finding
 from selector.checks.registry import INFO
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from estimators.readers.fsdp import SHARDING, STATE_DICTS
+from estimators.values import dataclass, field
 from selector.checks.block import Block
 from selector.checks.finding import Edit, Hit
 

@@ -7,8 +7,9 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from estimators.values import dataclass, field
 
 _TORCH_CUDA = re.compile(r"^cuda(?::[^=]*)?\s*=\s*['\"]([0-9.]+)['\"]", re.MULTILINE)
 _TOOLKIT = re.compile(r'"cuda"\s*:\s*\{[^}]*"version"\s*:\s*"([0-9.]+)"')

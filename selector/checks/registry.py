@@ -9,9 +9,9 @@ The docstring is the rule's trigger and consequence; ``docs/rules.md`` is genera
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from estimators.values import dataclass
 from selector.checks.finding import Hit
 
 if TYPE_CHECKING:

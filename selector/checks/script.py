@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from estimators.errors import InputError
 from estimators.readers.safe import Document
+from estimators.values import dataclass
 from selector.checks.block import Block
 from selector.checks.finding import Hit
 

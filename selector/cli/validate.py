@@ -30,9 +30,9 @@ def run(parsed: argparse.Namespace) -> int:
         )
     if parsed.cases and not os.path.isfile(parsed.cases):
         raise InputError(f"--cases {parsed.cases}: there is no such file")
-    from validate import published, published_print, speed
+    from validate import published, published_cases, published_print, speed
 
-    report = published.evaluate(published.read(parsed.cases or None))
+    report = published.evaluate(published_cases.read(parsed.cases or None))
     document = published.as_json(report)
     try:
         found = speed.report(parsed.cases or None).headline

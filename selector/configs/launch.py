@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from estimators.run import Run
+from estimators.values import dataclass
 from selector.configs import environment, shell
 from selector.configs.script import SCRIPTED, kind_of
 

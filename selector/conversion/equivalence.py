@@ -12,9 +12,8 @@ The table of the first document (ZeRO-3 = FULL_SHARD, ...) and of accelerate's g
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from estimators.strategy import Strategy
+from estimators.values import dataclass
 
 TARGETS = ("deepspeed", "fsdp", "fsdp1", "ddp")
 _TO_FSDP = {

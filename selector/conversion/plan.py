@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from estimators.readers.reading import AUTO, Reading
 from estimators.strategy import Strategy
+from estimators.values import dataclass, field
 
 PURE = ("bf16", "fp16")
 

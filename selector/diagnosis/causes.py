@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from estimators.cluster import Cluster
 from estimators.memory import Estimate
 from estimators.units import gib, readable
+from estimators.values import dataclass
 from selector.checks.rules import RULES
 from selector.diagnosis.oom import OutOfMemory
 from selector.diagnosis.signatures import HOST, SIGNATURES

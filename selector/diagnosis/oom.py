@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from estimators.units import parse_bytes
+from estimators.values import dataclass
 
 _SIZE = r"([0-9]{1,6}(?:\.[0-9]{1,3})?) ?(bytes|[KMGT]iB)"
 _TRIED = re.compile(rf"out of memory\. Tried to allocate {_SIZE}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from estimators.errors import AdvisorError
@@ -11,6 +10,7 @@ from estimators.memory import Estimate, estimate
 from estimators.model.spec import ModelSpec
 from estimators.strategy import Strategy, parse_strategy
 from estimators.units import gib
+from estimators.values import dataclass, replace
 
 ENOUGH = 5
 _ORDER = {

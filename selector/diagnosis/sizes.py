@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from estimators.knobs import KNOBS
 from estimators.memory import Estimate
 from estimators.model.spec import ModelSpec
+from estimators.values import dataclass
 
 TOLERANCE = 0.01  # messages round to two digits, the allocator to 2 MiB
 SMALLEST = 16 * 2**20  # below that too many tensors have the size

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from estimators.memory import Estimate
 from estimators.result import INSTANTS, Instant, Term
 from estimators.units import gib
+from estimators.values import dataclass
 from selector.report.text import CATEGORY_WORDS
 
 

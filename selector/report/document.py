@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 from estimators.memory import Estimate
 from estimators.model.spec import ModelSpec
 from estimators.result import Interval
+from estimators.values import fields
 from estimators.workload import FIELDS
 
 # Workload fields that a strategy's engine settles; at the top they stand only where all strategies agree.

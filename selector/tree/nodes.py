@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from estimators.stacks.versions import at_least
+from estimators.values import dataclass, field
 from selector.tree.places import Place
 
 TEAMS = ("pytorch", "deepspeed", "distributed")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from estimators.model.spec import ModelSpec
+from estimators.values import dataclass
 from selector.tree.data import CONFLICTS, LEAVES, QUESTIONS, REMARKS, ROOT
 from selector.tree.nodes import Amendment, Answer, Conflict, Question, Remark, Situation
 from selector.tree.policies import POLICIES, check_policy

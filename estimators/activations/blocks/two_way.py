@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from estimators.activations.attention import Scores
 from estimators.activations.builder import Builder
 from estimators.activations.tape import ZERO, Dim, Tensor
+from estimators.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

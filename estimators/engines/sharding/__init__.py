@@ -9,7 +9,6 @@ ends: ``positions`` looks at two pieces at either end and nothing in between, wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from functools import lru_cache
 from operator import add, attrgetter
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from estimators.optimizers import BESIDE, resolved_dtype, states
 from estimators.result import Term
 from estimators.run import Run
 from estimators.sites import END, START, Site
+from estimators.values import dataclass, fields
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -6,7 +6,6 @@ _fsdp_collectives.py (``_get_param_all_gather_inputs``, ``foreach_reduce``).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from estimators.engines.sharding import NOTHING, Dtypes, Position, Sizes, Unit
 from estimators.model.spec import ModelSpec, Parameter
 from estimators.run import Run
 from estimators.units import ceil_div, power_of_two
+from estimators.values import replace
 from estimators.workload import DTYPE_BYTES
 
 

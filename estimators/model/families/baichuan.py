@@ -6,11 +6,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from estimators.model.families.common import Config, linear
 from estimators.model.families.decoder import block_norms, llama_frame
 from estimators.model.spec import Buffer, ModelSpec
+from estimators.values import replace
 
 # BaichuanConfig of the hub (7B)
 DEFAULTS = {

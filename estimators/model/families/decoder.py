@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from estimators.errors import InputError, short
 from estimators.model.families.common import Config, embedding, linear, norm
 from estimators.model.spec import Buffer, ModelSpec, Parameter, Part
+from estimators.values import dataclass
 
 Parameters = tuple[Parameter, ...]
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from estimators.model.families import moe
 from estimators.model.families.common import Config, norm
 from estimators.model.families.decoder import Parameters, attention, read_heads, rotary
 from estimators.model.spec import ModelSpec, Parameter
+from estimators.values import replace
 
 # transformers GptOssConfig
 DEFAULTS = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -12,6 +11,7 @@ from estimators.model.families import build
 from estimators.model.families.common import Config, linear
 from estimators.model.families.pieces import present, root
 from estimators.model.spec import ModelSpec, Part
+from estimators.values import dataclass, replace
 
 # model_type of a vision_config -> module with VISION_DEFAULTS and vision_tower
 TOWERS = {"clip_vision_model": "clip", "siglip_vision_model": "siglip", "pixtral": "pixtral"}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 
 from estimators.errors import InputError, NotModelled, short
 from estimators.model.families.common import Config
 from estimators.model.spec import Buffer, Parameter, Part
+from estimators.values import replace
 
 MAX_LAYERS = 10_000  # a pattern is read layer by layer; more layers than this is a slip
 

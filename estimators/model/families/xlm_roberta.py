@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from estimators.model.families import encoder, roberta
 from estimators.model.families.common import Config, linear
 from estimators.model.families.pieces import root
 from estimators.model.spec import ModelSpec
+from estimators.values import replace
 
 # transformers XLMRobertaConfig
 DEFAULTS = encoder.DEFAULTS | {"vocab_size": 30522}

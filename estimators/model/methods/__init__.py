@@ -7,7 +7,6 @@ the user picks single layers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from estimators.errors import IllegalCombination
@@ -16,6 +15,7 @@ from estimators.model.methods.freezing import freeze
 from estimators.model.methods.quantised import quantise
 from estimators.model.spec import ModelSpec, Parameter, Part
 from estimators.run import Settings
+from estimators.values import dataclass, replace
 from estimators.workload import Workload
 
 __all__ = ["target_names", "trained"]

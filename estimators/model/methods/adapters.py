@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 
@@ -17,6 +16,7 @@ from estimators.errors import IllegalCombination
 from estimators.model.methods.experts import DOUBLED, EXPERT_TARGETS, fused_targets, wrapped_experts
 from estimators.model.methods.matching import ends_in, full_name, module_of, require_known, runs
 from estimators.model.spec import ModelSpec, Parameter, Part
+from estimators.values import dataclass, replace
 
 ALL_LINEAR = "all-linear"
 ATTENTION = "attention"

@@ -9,10 +9,10 @@ where gate and up were fused the rank doubles.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from estimators.model.methods.matching import full_name
 from estimators.model.spec import ModelSpec, Parameter
+from estimators.values import replace
 
 # layout -> old module name -> parameter (peft _MOE_TARGET_MODULE_MAPPING)
 EXPERT_TARGETS: Mapping[str, Mapping[str, str]] = {

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import partial
 
 from estimators.model.methods.matching import full_name, require_known, runs
 from estimators.model.spec import ModelSpec, Part
+from estimators.values import replace
 
 LAST_BLOCKS = 2  # LLaMA-Factory's freeze_trainable_layers (hparams/finetuning_args.py)
 MAIN_ROLES = ("decoder", "encoder")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import TypeVar
 
 from estimators.errors import UnknownName
 from estimators.model.spec import ModelSpec, Part
+from estimators.values import replace
 
 Choice = TypeVar("Choice", bound=Hashable)
 

@@ -8,11 +8,11 @@ linears: they stay in 16 bit. Before transformers 5 experts were lists of linear
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
 from estimators.model.methods.matching import ends_in, full_name, module_of
 from estimators.model.spec import ModelSpec, Parameter, Part
+from estimators.values import replace
 
 BLOCK_4BIT = 64  # elements that share one absmax
 BLOCK_ABSMAX = 256  # absmax values that share one fp32 in double quantisation
