@@ -67,10 +67,22 @@ def _waiting(function: Callable[..., Any]) -> Callable[..., Any]:
     """gloo's thread drops its reference a moment after the call returns: wait for it, or a census sees both."""
     import time
 
+    class Later:
+        """A handle whose ``wait`` gives that thread its moment."""
+
+        def __init__(self, handle: Any) -> None:
+            self.handle = handle
+
+        def wait(self) -> None:
+            self.handle.wait()
+            time.sleep(0.001)
+
     def call(*args: Any, **kwargs: Any) -> Any:
         held = [(t, t._use_count()) for t in tensors([*args, *kwargs.values()])]
         result = function(*args, **kwargs)
-        for _ in range(0 if kwargs.get("async_op") else 1000):
+        if kwargs.get("async_op"):
+            return Later(result)
+        for _ in range(1000):
             if all(t._use_count() <= count for t, count in held):
                 break
             time.sleep(0.0005)
