@@ -20,13 +20,13 @@ else:
     class _Field:
         """A field's name and default, as far as ``__init__`` needs them."""
 
-        __slots__ = ("default", "default_factory", "name")
+        __slots__ = ("compare", "default", "default_factory", "name")
 
-        def __init__(self, default=MISSING, default_factory=MISSING):
-            self.name, self.default, self.default_factory = "", default, default_factory
+        def __init__(self, default=MISSING, default_factory=MISSING, compare=True):
+            self.name, self.default, self.default_factory, self.compare = "", default, default_factory, compare
 
-    def field(*, default=MISSING, default_factory=MISSING, repr=True):
-        return _Field(default, default_factory)
+    def field(*, default=MISSING, default_factory=MISSING, compare=True, repr=True):
+        return _Field(default, default_factory, compare)
 
     class _Description:
         """``__dataclass_fields__``, made when it is first read."""
@@ -107,8 +107,9 @@ else:
         members = {"__init__": _init(cls, every, frozen, kw_only), "__repr__": _repr, "__reduce__": _reduce,
                    "_value_fields": every, "__dataclass_fields__": _Description(),
                    "__match_args__": tuple(f.name for f in every)}  # fmt: skip
-        if every:
-            members["_value_key"] = attrgetter(*(f.name for f in every))
+        compared = [f.name for f in every if f.compare]
+        if compared:
+            members["_value_key"] = attrgetter(*compared)
         if eq:
             members["__eq__"], members["__hash__"] = _eq, _hash if frozen else None
         if order:

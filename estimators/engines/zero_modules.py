@@ -77,8 +77,13 @@ def modules(model: ModelSpec, recompute: bool) -> Modules:
         for number, part in enumerate(model.blocks)
         for index in range(part.count)
     }
-    placed = tuple(call._replace(block=_block_of(call.path, spots)) for call in calls.all(recompute))
-    return Modules(tuple(numels), tuple(trains), placed, spots)
+    blocks: dict[str, str] = {}
+    placed = []
+    for kind, phase, path, owned, _ in calls.all(recompute):
+        if path not in blocks:
+            blocks[path] = _block_of(path, spots)
+        placed.append(Call(kind, phase, path, owned, blocks[path]))
+    return Modules(tuple(numels), tuple(trains), tuple(placed), spots)
 
 
 def _block_of(path: str, spots: dict[str, Spot]) -> str:

@@ -114,7 +114,6 @@ class _Replay:
                 self._see(self.alive + self.pieces + 2 * numel)
             if not rules.loaded:
                 self.alive += numel if index != half else 0
-                self._see(self.alive + self.pieces)
             elif index == half:
                 self.alive -= numel
             self._see(self.alive + self.pieces)
@@ -154,7 +153,8 @@ class _Replay:
             seen, done = spot, done + self.layout.sizes[index]
 
     def _see(self, elements: int) -> None:
-        self.backward[self.spot] = max(self.backward.get(self.spot, 0), elements)
+        if elements > self.backward.get(self.spot, -1):
+            self.backward[self.spot] = elements
 
     def _flush(self) -> None:
         if not self.bucket:
