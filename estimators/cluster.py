@@ -157,7 +157,7 @@ def _split(text: str) -> tuple[int, int, str]:
         raise InputError(f"cluster {short(text)} names no card; write it like 4xA10, 8xA100-80GB or 2x8xH100")
     names = ("GPUs",) if len(counts) < 2 else ("nodes", "GPUs of a node")
     numbers = [_count(c, what, text) for c, what in zip(counts, names, strict=False)]
-    nodes, gpus = ([1, 1] + numbers)[-2:]
+    nodes, gpus = [1, 1, *numbers][-2:]
     return nodes, gpus, rest
 
 

@@ -1,11 +1,11 @@
 """What can go wrong, and with which exit status.
 
-    AdvisorError
-    |-- InputError            2   the input is wrong: what, the value, the nearest valid ones
-    |   |-- UnknownName       2   no such model, card, strategy ...; carries suggestions
-    |   `-- IllegalCombination 2  each value is legal, together they are not; says why
-    |-- NotModelled           2   legal, but nothing here can say what it costs
-    `-- MissingDependency     3   an engine, library or device is needed and absent
+AdvisorError
+|-- InputError            2   the input is wrong: what, the value, the nearest valid ones
+|   |-- UnknownName       2   no such model, card, strategy ...; carries suggestions
+|   `-- IllegalCombination 2  each value is legal, together they are not; says why
+|-- NotModelled           2   legal, but nothing here can say what it costs
+`-- MissingDependency     3   an engine, library or device is needed and absent
 """
 
 from __future__ import annotations

@@ -22,4 +22,6 @@ def load_terms(run: Run) -> tuple[Term, ...]:
     settings, ranks = run.settings, run.cluster.gpus_per_node
     whole = run.model.num_params * DTYPE_BYTES[settings.load_dtype]
     loading = 1 if settings.knobs.get("rank0_load") else ranks
-    return (Term("checkpoint copies", "params", whole * loading, f"{loading} x parameters x {settings.load_dtype}", "host"),)
+    return (
+        Term("checkpoint copies", "params", whole * loading, f"{loading} x parameters x {settings.load_dtype}", "host"),
+    )

@@ -147,14 +147,16 @@ KNOBS: tuple[Knob, ...] = (
          "units gathered ahead in forward beyond the implicit one", 0, 64),
     Knob("backward_prefetch", FSDP2 + FSDP1, ("pre", "post", "none"), "pre", "backward_prefetch",
          "when the next unit is gathered in backward"),
-    Knob("limit_all_gathers", FSDP1, "bool", True, "limit_all_gathers", "at most two gathered units in flight: bounds the reserve, allocated bytes do not change"),
+    Knob("limit_all_gathers", FSDP1, "bool", True, "limit_all_gathers", 
+         "at most two gathered units in flight: bounds the reserve, not allocated bytes"),
     Knob("use_orig_params", FSDP1, "bool", None, "use_orig_params", "keep the original parameters as views"),
     Knob("sync_each_batch", FSDP2 + FSDP1 + DDP, "bool", None, "sync_each_batch",
          "reduce in every micro-step instead of holding unsharded gradients (no_sync)"),
     # DDP
     Knob("gradient_as_bucket_view", DDP, "bool", None, "gradient_as_bucket_view",
          "gradients are views of the buckets: no second copy"),
-    Knob("bucket_cap_mb", DDP, "int", 25, "bucket_cap_mb", "MiB of a gradient bucket: how buckets are cut, not their sum", 1, 10**6),
+    Knob("bucket_cap_mb", DDP, "int", 25, "bucket_cap_mb",
+         "MiB of a gradient bucket: how buckets are cut, not their sum", 1, 10**6),
     Knob("static_graph", DDP, "bool", False, "static_graph", "the graph never changes: two int32 maps of used parameters"),
     Knob("find_unused_parameters", DDP, "bool", False, "find_unused_parameters", "mark unused parameters as ready"),
 )  # fmt: skip

@@ -211,7 +211,9 @@ def resolve(
 def check_ranks(strategy: Strategy, cluster: Cluster) -> None:
     """Raise ``IllegalCombination`` where a strategy does not go with a number of ranks."""
     if strategy.base == "single" and cluster.ranks > 1:
-        raise IllegalCombination(f"single is one GPU, the cluster has {cluster.ranks}; use ddp or give 1x{cluster.gpu.name}")
+        raise IllegalCombination(
+            f"single is one GPU, the cluster has {cluster.ranks}; use ddp or give 1x{cluster.gpu.name}"
+        )
     for knob in ("shard", "hpz", "mics"):
         size = strategy.options.get(knob)
         if isinstance(size, int) and size > 1 and cluster.ranks % size:

@@ -29,16 +29,29 @@ def step_temporaries(run: Run, held: Sequence[Term]) -> tuple[Term, ...]:
     name, impl = settings.optimizer, settings.optimizer_impl
     if name in ("adamw", "adamw-fused") and impl == "foreach":
         states = sum(t.bytes for t in held if t.category == "optimizer" and t.place == "gpu")
-        return (Term("roots of second moments", "temporaries", states // 2, "foreach AdamW: one tensor like each exp_avg_sq"),)
+        return (
+            Term(
+                "roots of second moments", "temporaries", states // 2, "foreach AdamW: one tensor like each exp_avg_sq"
+            ),
+        )
     largest = largest_shard(run.model, run.shards, run.strategy.engine == "fsdp1")
     if name in ("adamw", "adamw-fused") and impl == "single":
         size = 2 * largest * DTYPE_BYTES[settings.state_dtype]
         return (Term("root and quotient", "temporaries", size, "one parameter at a time: sqrt, and sqrt / correction"),)
     if name == "adafactor" and impl == "hf":
         casts = 2 if settings.param_dtype != "fp32" else 0
-        return (Term("update in fp32", "temporaries", (2 + casts) * largest * FP32, "squares and update of the largest tensor"),)
+        return (
+            Term(
+                "update in fp32",
+                "temporaries",
+                (2 + casts) * largest * FP32,
+                "squares and update of the largest tensor",
+            ),
+        )
     if name == "muon":
-        return (Term("orthogonalisation", "temporaries", _muon(run), "update, three bf16 copies and three Gram matrices"),)
+        return (
+            Term("orthogonalisation", "temporaries", _muon(run), "update, three bf16 copies and three Gram matrices"),
+        )
     return ()
 
 
@@ -56,7 +69,10 @@ def largest_shard(model: ModelSpec, shards: int, flat: bool = False) -> int:
 def _muon(run: Run) -> int:
     """Of the largest matrix: the update in the dtype of its gradient, X and two products in bf16, Gram matrices."""
     matrices = [
-        p.shape for part in run.model.parts for p in part.parameters if p.trainable and len(p.shape) == 2 and part.is_block
+        p.shape
+        for part in run.model.parts
+        for p in part.parameters
+        if p.trainable and len(p.shape) == 2 and part.is_block
     ]
     if not matrices:
         return 0

@@ -91,7 +91,7 @@ else:
         if cls is None:
             return lambda found: dataclass(found, frozen=frozen, slots=slots, eq=eq, kw_only=kw_only, order=order)
         own = []
-        for name, kind in cls.__dict__.get("__annotations__", {}).items():
+        for name, kind in cls.__dict__.get("__annotations__", {}).items():  # noqa: RUF063
             if str(kind).startswith(("ClassVar", "typing.ClassVar")):
                 continue
             given = cls.__dict__.get(name, MISSING)

@@ -168,9 +168,7 @@ def _names(name: str, value: Any) -> Any:
 def _versions(value: Any) -> tuple[tuple[str, str], ...]:
     if isinstance(value, str):
         pairs = dict(part.partition("=")[::2] for part in value.split(",") if part)
-    elif isinstance(value, Mapping):
-        pairs = dict(value)
-    elif isinstance(value, tuple):
+    elif isinstance(value, Mapping | tuple):
         pairs = dict(value)
     else:
         raise InputError(f"versions {short(value)}: write torch=2.13.0,deepspeed=0.19.8")

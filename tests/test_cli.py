@@ -29,9 +29,26 @@ def test_estimate_json_is_the_contract(capsys: pytest.CaptureFixture[str]) -> No
     document = json.loads(out)
     assert status == 0 and document["schema"] == "dist-advisor/estimate/1"
     assert document["model"]["params"] == 8_030_261_248
-    assert document["cluster"] == {**document["cluster"], "gpu": "A10", "gpus_per_node": 4, "nodes": 1, "host_memory_bytes": None}
+    assert document["cluster"] == {
+        **document["cluster"],
+        "gpu": "A10",
+        "gpus_per_node": 4,
+        "nodes": 1,
+        "host_memory_bytes": None,
+    }
     first = document["estimates"][0]
-    assert set(first) >= {"strategy", "engine", "verdict", "gpu", "peak_instant", "instants", "host", "nvme", "time", "notes"}
+    assert set(first) >= {
+        "strategy",
+        "engine",
+        "verdict",
+        "gpu",
+        "peak_instant",
+        "instants",
+        "host",
+        "nvme",
+        "time",
+        "notes",
+    }
     assert set(first["gpu"]) == {"allocated_bytes", "reserved_bytes", "process_bytes", "capacity_bytes", "runtime"}
     for e in document["estimates"]:
         peak = next(i for i in e["instants"] if i["name"] == e["peak_instant"])
@@ -39,7 +56,9 @@ def test_estimate_json_is_the_contract(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize("columns", ["80", "120", "200"])
-def test_the_table_keeps_to_its_width(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+def test_the_table_keeps_to_its_width(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     _, out, _ = run(capsys, "estimate", *QUESTION)
     assert all(len(line) <= int(columns) for line in out.splitlines())
@@ -78,7 +97,9 @@ def test_explain_one_and_two(capsys: pytest.CaptureFixture[str]) -> None:
     assert status == 0 and "optimizer states" in out
 
 
-@pytest.mark.parametrize("command", [["models"], ["models", "qwen"], ["gpus"], ["gpus", "a100"], ["strategies"], ["strategies", "zero3"]])
+@pytest.mark.parametrize(
+    "command", [["models"], ["models", "qwen"], ["gpus"], ["gpus", "a100"], ["strategies"], ["strategies", "zero3"]]
+)
 def test_catalogues(capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
     for form in ("table", "json", "csv", "markdown"):
         status, out, _ = run(capsys, *command, "--format", form)
@@ -150,7 +171,9 @@ def test_bad_input_is_answered_in_one_line(capsys: pytest.CaptureFixture[str], a
     assert says in message[0] and "Traceback" not in err and "internal error" not in err
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\x00\xff\xfe", b"[1, 2]", b'{"zero_optimization": {"stage": 7}}', b"{" * 5000])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\x00\xff\xfe", b"[1, 2]", b'{"zero_optimization": {"stage": 7}}', b"{" * 5000]
+)
 def test_damaged_configurations(capsys: pytest.CaptureFixture[str], tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "config.json"
     file.write_bytes(content)

@@ -11,7 +11,17 @@ from estimators.memory import Estimate
 from estimators.result import CATEGORIES, INSTANTS, PLACES
 from estimators.strategy import DEFAULT_NAMES, OTHER_NAMES
 
-MODELS = ("llama-8b", "gpt2", "qwen2.5-0.5b", "mixtral-8x7b", "gemma-2-9b", "t5-3b", "qwen2-vl-7b", "bert-base", "vit-base")
+MODELS = (
+    "llama-8b",
+    "gpt2",
+    "qwen2.5-0.5b",
+    "mixtral-8x7b",
+    "gemma-2-9b",
+    "t5-3b",
+    "qwen2-vl-7b",
+    "bert-base",
+    "vit-base",
+)
 NAMES = (*DEFAULT_NAMES, *OTHER_NAMES)
 PERSISTENT = ("params", "gradients", "master", "optimizer")
 

@@ -35,6 +35,9 @@ def test_the_command_runs_its_own(tmp_path: Path, name: str, kind: str) -> None:
 
 def test_a_foreign_module_is_named(tmp_path: Path) -> None:
     (tmp_path / "validate.py").write_text("")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.path.append({str(ROOT)!r})\nimport dist_advisor\nprint(dist_advisor.foreign())"
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.path.append({str(ROOT)!r})\n"
+        "import dist_advisor\nprint(dist_advisor.foreign())"
+    )
     done = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert str(tmp_path / "validate.py") in done.stdout, done.stderr

@@ -106,7 +106,9 @@ def test_engines_do_not_import_each_other() -> None:
     ],
 )
 def test_importing_brings_no_heavy_library(statement: str) -> None:
-    code = f"import sys\n{statement}\nheavy = sorted(set({HEAVY!r}) & set(sys.modules))\nsys.exit(', '.join(heavy) or 0)"
+    code = (
+        f"import sys\n{statement}\nheavy = sorted(set({HEAVY!r}) & set(sys.modules))\nsys.exit(', '.join(heavy) or 0)"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -134,7 +134,7 @@ def test_deepspeed_muon_takes_what_deepspeed_flags():
              "proj.weight": "linear", "proj.bias": "linear", "lm_head.weight": "linear"}  # fmt: skip
     for name, parameter in model.named_parameters():
         made = states("muon", tuple(parameter.shape), impl="ds-fused", kind=kinds[name], is_head="lm_head" in name)
-        assert [s.name for s in made][0] == ("momentum_buffer" if parameter.use_muon else "exp_avg"), name
+        assert made[0].name == ("momentum_buffer" if parameter.use_muon else "exp_avg"), name
 
 
 def test_deepspeed_cpu_adam_and_fused_adam_count_steps_in_python():

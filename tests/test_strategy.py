@@ -51,7 +51,11 @@ def test_canonical_form(text: str, canonical: str) -> None:
         ("zero2+params@cpu", IllegalCombination, "stage 3 only"),
         ("zero1+params@nvme", IllegalCombination, "stage 3 only"),
         ("zero2+optimizer@nvme", IllegalCombination, "stages 1 and 2 keep an offloaded optimizer in host RAM"),
-        ("fsdp-full-shard+optimizer@cpu", IllegalCombination, "FSDP moves parameters, gradients and optimizer together"),
+        (
+            "fsdp-full-shard+optimizer@cpu",
+            IllegalCombination,
+            "FSDP moves parameters, gradients and optimizer together",
+        ),
         ("fsdp+params@nvme", IllegalCombination, "no NVMe"),
         ("ddp+params@cpu", IllegalCombination, "no offload"),
         ("single+optimizer@cpu", IllegalCombination, "no offload"),

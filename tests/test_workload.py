@@ -12,15 +12,29 @@ from estimators.workload import FIELDS, OPTIMIZERS, PRECISIONS, STACKS, workload
 
 def test_defaults_of_the_contract() -> None:
     made = workload()
-    assert (made.method, made.precision, made.seq_len, made.micro_batch, made.grad_accum) == ("full", "bf16-mixed", 2048, 1, 1)
-    assert (made.checkpointing, made.attention, made.loss, made.stack, made.lora_rank) == ("full", "sdpa", "plain", "trainer", 16)
+    assert (made.method, made.precision, made.seq_len, made.micro_batch, made.grad_accum) == (
+        "full",
+        "bf16-mixed",
+        2048,
+        1,
+        1,
+    )
+    assert (made.checkpointing, made.attention, made.loss, made.stack, made.lora_rank) == (
+        "full",
+        "sdpa",
+        "plain",
+        "trainer",
+        16,
+    )
     assert made.lora_targets == "all-linear" and made.quant == "nf4-double" and made.padding == "none"
     assert made.optimizer is made.param_dtype is made.state_dtype is made.reduce_dtype is None
 
 
 def test_equal_workloads_are_the_same_object() -> None:
     assert workload(seq_len=4096) is workload(max_seq_length=4096)
-    assert workload(per_device_train_batch_size="4", gradient_accumulation_steps=2) is workload(micro_batch=4, grad_accum=2)
+    assert workload(per_device_train_batch_size="4", gradient_accumulation_steps=2) is workload(
+        micro_batch=4, grad_accum=2
+    )
 
 
 @pytest.mark.parametrize("field", ["optimizer", "precision", "stack"])
@@ -58,8 +72,17 @@ def test_what_is_refused_and_why(fields: dict, error: type[InputError], reason: 
         workload(**fields)
 
 
-@given(st.dictionaries(st.sampled_from(FIELDS), st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20),
-                                                          st.lists(st.text(max_size=5), max_size=3)), max_size=4))  # fmt: skip
+anything = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=20),
+    st.lists(st.text(max_size=5), max_size=3),
+)
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), anything, max_size=4))
 def test_any_values_are_taken_or_refused_kindly(fields: dict) -> None:
     try:
         workload(**fields)

@@ -1,7 +1,5 @@
 """Document 2: each claim beside what commands of this project compute."""
 
-# ruff: noqa: E501 - the sentences of the page stay whole
-
 from __future__ import annotations
 
 from claims.common import (

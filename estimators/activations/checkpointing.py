@@ -33,9 +33,7 @@ class Kept:
 
 
 @lru_cache(maxsize=8192)
-def checkpointed(
-    profile: Profile, how: str, reentrant: bool = False, products: Size = ZERO
-) -> tuple[Kept, ...]:
+def checkpointed(profile: Profile, how: str, reentrant: bool = False, products: Size = ZERO) -> tuple[Kept, ...]:
     """How the blocks of a run are treated, in turn: one entry, or two for ``every-2``.
 
     none: everything stays. full: the input stays, the block is run again. selective: the outputs of fused attention

@@ -78,8 +78,15 @@ def _loss(run: Run, fp32_outputs: bool) -> Loss:
     in_model = hugging_face and not at_least(have, UPCASTS_IN_LOSS)
     upcasts = "loss" if not in_model else "never" if run.model.family in NEVER_UPCAST else "model"
     copies = hugging_face and not at_least(have, SHIFTS_LABELS)
-    return Loss(work.loss, work.loss_kernel, fp32_outputs and not fused, work.stack in HOLDS_OUTPUTS and not fused,
-                work.stack == "trl", upcasts=upcasts, shifts="logits" if copies else "labels")
+    return Loss(
+        work.loss,
+        work.loss_kernel,
+        fp32_outputs and not fused,
+        work.stack in HOLDS_OUTPUTS and not fused,
+        work.stack == "trl",
+        upcasts=upcasts,
+        shifts="logits" if copies else "labels",
+    )
 
 
 def _input_gradient(run: Run) -> bool:

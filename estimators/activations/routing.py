@@ -88,7 +88,6 @@ def grouped(b: Operations, x: Tensor, weight: Operand, width: int, offsets: Tens
     return tape.record(result, "_grouped_mm", [x, weight], keep, backward)
 
 
-
 def bias_of(b: Builder, name: str, ids: Tensor) -> Tensor | None:
     """Each row's own bias, taken by its expert; the experts' indices are kept."""
     weight = b.weight(name)

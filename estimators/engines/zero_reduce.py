@@ -132,7 +132,9 @@ class _Replay:
         before = Held((END, 0), self._at_start(), 0, "early", False)
         backward = [before, *self._piling_up(), *(Held(spot, size) for spot, size in self.backward.items())]
         reduce = (Held(spot, size, copies) for spot, (size, copies) in self.reduce.items())
-        return Collected(records(backward, lambda h: h.gradients), records(reduce, lambda h: h.gradients * element + h.copies))
+        return Collected(
+            records(backward, lambda h: h.gradients), records(reduce, lambda h: h.gradients * element + h.copies)
+        )
 
     def _at_start(self) -> int:
         """Gradients of earlier micro-steps that stand beside the parameters."""

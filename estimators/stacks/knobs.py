@@ -73,8 +73,10 @@ def settle_knobs(
     knobs.put(table, engine_origin)
     if device == "cpu":
         knobs.values["pin_memory"] = False  # there is no page-locked memory without a card
-    if workload.method == "qlora" and workload.quant.startswith("nf4") and (
-        engine in ("fsdp1", "fsdp2") or strategy.stage == 3
+    if (
+        workload.method == "qlora"
+        and workload.quant.startswith("nf4")
+        and (engine in ("fsdp1", "fsdp2") or strategy.stage == 3)
     ):
         knobs.put({"quant_storage": "bf16" if compute == "fp32" else compute}, "packed weights are sharded as floats")
     if stack.accelerate and engine != "deepspeed" and workload.precision.endswith("-mixed"):

@@ -16,7 +16,9 @@ def merge_config(
 
     reading = read_config(path, ranks=cluster.ranks)
     if strategies:
-        raise IllegalCombination(f"--config {path} already names the strategy ({reading.strategy.name}); drop --strategy")
+        raise IllegalCombination(
+            f"--config {path} already names the strategy ({reading.strategy.name}); drop --strategy"
+        )
     notes = [f"{path} is read as {reading.kind.replace('_', ' ')}: {reading.strategy.name}", *reading.notes]
     for name, value in fields.items():
         if name in reading.workload and str(reading.workload[name]) != str(value):

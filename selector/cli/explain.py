@@ -68,6 +68,12 @@ def explain_two(parsed: argparse.Namespace, a: Estimate, b: Estimate) -> None:
         for n in names
         for x in lines(a[n], b[n])
     ]  # fmt: skip
-    document = {"schema": "dist-advisor/explain/1", "a": a.strategy, "b": b.strategy, "answer": sentence(a, b), "rows": rows}
+    document = {
+        "schema": "dist-advisor/explain/1",
+        "a": a.strategy,
+        "b": b.strategy,
+        "answer": sentence(a, b),
+        "rows": rows,
+    }
     notes = tuple(dict.fromkeys((*a.notes, *b.notes)))
     emit(parsed, document, rows, lambda c: draw_difference(c, a, b, names), notes)

@@ -17,7 +17,9 @@ EXAMPLE = """examples:
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.epilog = EXAMPLE
-    command.add_argument("pattern", nargs="?", metavar="PATTERN", help="only names, aliases or families that contain it")
+    command.add_argument(
+        "pattern", nargs="?", metavar="PATTERN", help="only names, aliases or families that contain it"
+    )
 
 
 def run(parsed: argparse.Namespace) -> int:

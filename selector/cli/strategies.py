@@ -78,10 +78,23 @@ def options_of(name: str) -> list[dict[str, Any]]:
     rows = []
     for knob in knobs_of(base):
         kind = "|".join(knob.kind) if isinstance(knob.kind, tuple) else knob.kind
-        gate = " ".join(filter(None, (f"since {knob.since}" if knob.since else "", f"gone in {knob.until}" if knob.until else "")))
+        gate = " ".join(
+            filter(None, (f"since {knob.since}" if knob.since else "", f"gone in {knob.until}" if knob.until else ""))
+        )
         default = "by stack" if knob.default is None else str(knob.default).lower()
-        rows.append({"option": knob.name, "values": kind, "default": default, "key": knob.key, "versions": gate, "effect": knob.effect})
-    return rows or [{"option": "none", "values": "", "default": "", "key": "", "versions": "", "effect": f"{base} takes no options"}]
+        rows.append(
+            {
+                "option": knob.name,
+                "values": kind,
+                "default": default,
+                "key": knob.key,
+                "versions": gate,
+                "effect": knob.effect,
+            }
+        )
+    return rows or [
+        {"option": "none", "values": "", "default": "", "key": "", "versions": "", "effect": f"{base} takes no options"}
+    ]
 
 
 def draw(console: Console, columns: list[str], rows: list[dict[str, Any]]) -> None:

@@ -108,9 +108,7 @@ def plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def estimate_document(
-    model: ModelSpec, estimates: Sequence[Estimate], left_out: Mapping[str, str]
-) -> dict[str, Any]:
+def estimate_document(model: ModelSpec, estimates: Sequence[Estimate], left_out: Mapping[str, str]) -> dict[str, Any]:
     """``dist-advisor/estimate/1``."""
     return {
         "schema": "dist-advisor/estimate/1",

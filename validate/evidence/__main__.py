@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from statistics import mean
 
-from validate.evidence.matrix import MODELS, questions
+from validate.evidence.matrix import questions
 from validate.evidence.score import Score, score
 from validate.evidence.store import rows
 
@@ -52,16 +52,20 @@ def _score(only: Sequence[str], details: str | None) -> int:
         errors = sorted(abs(one.peak) for one in found)
         agree = sum(one.status == "agrees" for one in found)
         bias = mean(one.peak for one in found)
-        print(f"{len(found)} rows, {agree} agree; peak: mape {mean(errors):.2%}, bias {bias:+.2%}, "
-              f"worst {errors[-1]:.2%}; {time.monotonic() - started:.1f} s; models {', '.join(MODELS)}")
+        print(
+            f"{len(found)} rows, {agree} agree; peak: mape {mean(errors):.2%}, bias {bias:+.2%}, "
+            f"worst {errors[-1]:.2%}; {time.monotonic() - started:.1f} s"
+        )
     return 0
 
 
 def _details(one: Score) -> None:
     for row in one.rows:
         mark = "" if row.agrees else "  <-"
-        print(f"    {row.instant:<9}{row.place:<5}{row.category:<12}{row.predicted:>17,}{row.measured:>17,}"
-              f"{row.predicted - row.measured:>17,}{mark}")
+        print(
+            f"    {row.instant:<9}{row.place:<5}{row.category:<12}{row.predicted:>17,}{row.measured:>17,}"
+            f"{row.predicted - row.measured:>17,}{mark}"
+        )
 
 
 if __name__ == "__main__":

@@ -97,4 +97,3 @@ def clamped_gate(b: Builder, made: Tensor, narrow: int) -> Tensor:
     up = clamp(b, up, "up")
     glu = b.multiply(gate, b.pointwise("sigmoid", b.scale(gate), "output"), "gate x sigmoid")
     return b.multiply(b.shift(up), glu, "up x glu")
-

@@ -110,4 +110,3 @@ def feed_forward(b: Builder, hidden: Tensor, name: str) -> Tensor:
     hidden = b.activation(act, hidden)
     hidden = b.dropout(hidden, drop)
     return b.module(hidden, f"{name}.wo")
-

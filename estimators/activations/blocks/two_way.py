@@ -56,9 +56,7 @@ def attention(
     return b.module(merged(b, q, k, v, mask, Scores(upcast=upcast, dropout=dropout)), names.out)
 
 
-def outside(
-    b: Builder, name: str, shape: tuple[Dim, ...], needs_gradient: bool = True, counted: bool = True
-) -> Tensor:
+def outside(b: Builder, name: str, shape: tuple[Dim, ...], needs_gradient: bool = True, counted: bool = True) -> Tensor:
     """Another input that all blocks share and that a gradient flows to (encoder states): counted once for the model.
 
     ``counted`` is off for what the first block made and counts (T5's position bias).
@@ -81,4 +79,3 @@ def padding_mask(b: Builder) -> Tensor | None:
 def trains(b: Builder) -> bool:
     """Whether the base weights of this block train, and so probably those outside of it."""
     return any(p.trainable and "lora_" not in p.name for p in b.parameters.values())
-

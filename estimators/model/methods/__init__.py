@@ -60,7 +60,9 @@ def trained(model: ModelSpec, workload: Workload, settings: Settings) -> ModelSp
     )
     made = _trained(model, recipe)
     if not made.num_trainable:
-        raise IllegalCombination(f"method {workload.method}: nothing of {model.name or model.class_name} trains; freeze less")
+        raise IllegalCombination(
+            f"method {workload.method}: nothing of {model.name or model.class_name} trains; freeze less"
+        )
     return made
 
 

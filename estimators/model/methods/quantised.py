@@ -50,9 +50,7 @@ def packed_bytes(quant: str, shape: tuple[int, ...]) -> tuple[int, int]:
     return -(-numel // 2), blocks + 4 * -(-blocks // BLOCK_ABSMAX) + CODE_8BIT + OFFSET + CODE_4BIT
 
 
-def quantise(
-    model: ModelSpec, quant: str, storage: str | None = None, subclasses_too: bool = False
-) -> ModelSpec:
+def quantise(model: ModelSpec, quant: str, storage: str | None = None, subclasses_too: bool = False) -> ModelSpec:
     """``model`` with its linears quantised. ``storage``: 16-bit dtype as which FSDP shards the packed bytes.
 
     ``subclasses_too``: transformers before 5 also replaced subclasses of ``nn.Linear``, and experts were linears.
