@@ -1,6 +1,6 @@
 """Versions of rows that state none: of each library the newest that was out when the row was measured.
 
-First releases of the versions between which the estimators tell a difference (pypi.org), oldest first.
+First releases of the versions between which the estimators tell a difference, oldest first.
 """
 
 from __future__ import annotations
