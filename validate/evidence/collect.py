@@ -23,7 +23,7 @@ def collect(wanted: Iterable[Question], seconds: float, again: bool = False) -> 
     """Append a row for each question that has none; a question that fails gets a row with its reason."""
     import torch
 
-    known = set() if again else {row["id"] for row in rows()}
+    known = set() if again else {row["id"] for row in rows() if "failed" not in row}
     todo = [question for question in wanted if question.id not in known]
     torch.set_num_threads(1)  # a forked child cannot use the parent's thread pool
     for name in SLOW_IMPORTS:

@@ -35,9 +35,13 @@ class Question:
         asked = self.workload
         return f"{self.model}/{self.cluster}/{self.strategy}/{asked['method']}/{asked['checkpointing']}"
 
-    def resolved(self) -> Run:
+    def resolved(self, device: str = "cpu") -> Run:
         """On a CPU: that is what a simulated device is (``estimators.devices``)."""
-        return resolve(self.model, self.cluster, self.strategy, "cpu", **self.workload)
+        return resolve(self.model, self.cluster, self.strategy, device, **self.workload)
+
+    def predicted(self) -> Run:
+        """Of what is offloaded a simulation knows the place by its owner; a CPU's estimate has one place only."""
+        return self.resolved("cuda" if "@" in self.strategy else "cpu")
 
 
 def questions() -> Iterator[Question]:

@@ -38,7 +38,7 @@ def score(stored: list[Mapping[str, Any]]) -> tuple[list[Score], dict[str, str]]
             continue
         question = Question(row["model"], row["strategy"], row["workload"], row["cluster"])
         try:
-            estimate = Estimate(question.resolved())
+            estimate = Estimate(question.predicted())
             rows = compare(row["instants"], estimate)
             peak = peak_error(row["instants"], estimate)
         except AdvisorError as reason:

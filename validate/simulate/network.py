@@ -57,10 +57,11 @@ def at_depth(run: Run, layers: int) -> Run:
 def heaviest_rank(run: Run) -> int:
     """The rank that is simulated: the one that needs most.
 
-    Of a sharded tensor the first rank never holds less than the others. ZeRO-1 and 2 cut all parameters as one vector
-    and keep a gradient whole when any of it is the rank's (stage_1_and_2.py, ``get_flat_partition``): ranks differ.
+    Of a sharded tensor the first rank never holds less than the others. ZeRO-2 cuts all parameters as one vector and
+    keeps a gradient whole when any of it is the rank's (stage_1_and_2.py, ``get_flat_partition``): ranks differ. So
+    does ZeRO-1, but its peak is in backward, where the first rank, whose gradients come last, holds most.
     """
-    if run.strategy.stage not in (1, 2):
+    if run.strategy.stage != 2:
         return 0
     ends = list(accumulate(p.numel for _, p in run.model.named_parameters() if p.trainable))
     cut = -(-ends[-1] // run.ranks)
