@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("deepspeed")
 
-from validate.cells import Failure, Outcome, compare, measure
+from validate.cells import Cell, Failure, Outcome, Row, compare, measure
 from validate.cells.deepspeed_cells import CELLS, run
 from validate.cells.deepspeed_engine import prepare
 
@@ -38,10 +38,23 @@ def outcomes(request: pytest.FixtureRequest) -> dict[str, Outcome | Failure]:
 
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.id)
 def test_live_bytes(cell, outcomes):
-    outcome = outcomes[cell.id]
-    assert isinstance(outcome, Outcome), outcome.reason
-    for row in compare(cell, outcome):
-        allowed = max((share for (piece, *where), (share, _) in EXCEPTIONS.items()
-                       if piece in row.cell and where == [row.instant, row.category]), default=0.0)  # fmt: skip
-        slack = NOISE if row.category == "temporaries" else 0
-        assert abs(row.difference) <= max(allowed * row.measured, slack), row
+    """On a busy machine gloo's thread may hold a buffer a moment longer than its call: then the cell runs once more."""
+    wrong = _wrong(cell, outcomes[cell.id])
+    if wrong:
+        wrong = _wrong(cell, measure([cell], run)[cell.id])
+    assert not wrong
+
+
+def _wrong(cell: Cell, outcome: Outcome | Failure) -> list[Row] | str:
+    if isinstance(outcome, Failure):
+        return outcome.reason
+    return [row for row in compare(cell, outcome) if abs(row.difference) > _allowed(row)]
+
+
+def _allowed(row: Row) -> float:
+    shares = [
+        share
+        for (piece, *where), (share, _) in EXCEPTIONS.items()
+        if piece in row.cell and where == [row.instant, row.category]
+    ]
+    return max(max(shares, default=0.0) * row.measured, NOISE if row.category == "temporaries" else 0)
