@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from estimators.activations.network import Network
 from estimators.cluster import Cluster, parse_cluster
-from estimators.engines import moments_of
+from estimators.engines import weighed
 from estimators.errors import AdvisorError, IllegalCombination, NotModelled
 from estimators.host import host_terms
 from estimators.model import resolve_model
@@ -22,7 +22,7 @@ from estimators.stacks import settle
 from estimators.step_temporaries import step_temporaries
 from estimators.strategy import DEFAULT_NAMES, OTHER_NAMES, Strategy, parse_strategy
 from estimators.values import dataclass
-from estimators.workload import Workload, workload
+from estimators.workload import Workload, unsized, workload
 
 if TYPE_CHECKING:
     import os
@@ -68,7 +68,7 @@ class Estimate:
     def instants(self) -> tuple[Instant, ...]:
         """Every instant at its largest moment: what the engine holds there, and what the network holds there."""
         on_host = host_terms(self.run)
-        found = {name: self._largest(candidates) for name, candidates in moments_of(self.run).items() if candidates}
+        found = {name: self._largest(candidates) for name, candidates in weighed(self.run).items() if candidates}
         extra = {"step": step_temporaries(self.run, found["step"])}
         always = (*cublas_workspace(self.run), *on_host.get("always", ()))
         return tuple(
@@ -77,15 +77,12 @@ class Estimate:
             if name in found
         )  # fmt: skip
 
-    def _largest(self, candidates: Sequence[tuple[Site, tuple[Term, ...]]]) -> tuple[Term, ...]:
+    def _largest(self, candidates: Sequence[tuple[Site, tuple[Term, ...], int]]) -> tuple[Term, ...]:
         network = self.network
-        best: tuple[int, tuple[Term, ...], Site] | None = None
-        for site, terms in candidates:
-            size = sum([t.bytes for t in terms if t.place == "gpu"]) + (network.size(site) if network else 0)
-            if best is None or size > best[0]:
-                best = (size, terms, site)
-        assert best is not None
-        return (*best[1], *(network.terms(best[2]) if network else ()))
+        if network is None:
+            return max(candidates, key=lambda c: c[2])[1]
+        site, terms, _ = max(candidates, key=lambda c: c[2] + network.size(c[0]))
+        return (*terms, *network.terms(site))
 
     @cached_property
     def network(self) -> Network | None:
@@ -192,8 +189,9 @@ class Estimate:
 
 @lru_cache(maxsize=8192)
 def _run(model: ModelSpec, cluster: Cluster, strategy: Strategy, asked: Workload, device: str) -> Run:
-    settings = settle(model, cluster, asked, strategy, device)
-    return Run(trained(model, asked, settings), cluster, asked, strategy, settings)
+    same = unsized(asked)
+    settings = settle(model, cluster, same, strategy, device)
+    return Run(trained(model, same, settings), cluster, asked, strategy, settings)
 
 
 def resolve(

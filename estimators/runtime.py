@@ -11,9 +11,11 @@ from collections.abc import Iterator
 
 from estimators.cluster import Cluster, Gpu
 from estimators.result import Interval, Term
-from estimators.run import Run
+from estimators.run import Run, Settings
 from estimators.units import GIB, MIB
 from estimators.values import dataclass
+
+MOST_KNOWN = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +125,19 @@ def _sum(one: Range, other: Range) -> Range:
     )  # fmt: skip
 
 
+_KNOWN: dict[tuple[Cluster, Settings], tuple[Overhead, ...]] = {}  # settings belong to one strategy
+
+
 def overheads(run: Run) -> tuple[Overhead, ...]:
-    """Context and each communicator of a rank, in bytes; none on a CPU."""
+    """Context and each communicator of a rank, in bytes; none on a CPU. The same for every batch and sequence."""
     if run.settings.device != "cuda":
         return ()
-    return (_overhead("context", context_range(run.cluster.gpu)), *_communicators(run))
+    key = (run.cluster, run.settings)
+    if key not in _KNOWN:
+        if len(_KNOWN) >= MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = (_overhead("context", context_range(run.cluster.gpu)), *_communicators(run))
+    return _KNOWN[key]
 
 
 def _overhead(name: str, found: Range, certain: bool = True) -> Overhead:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from estimators.errors import IllegalCombination, InputError, UnknownName, short
-from estimators.values import dataclass, fields
+from estimators.values import dataclass, fields, replace
 
 DTYPE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "uint8": 1}
 METHODS = ("full", "lora", "dora", "qlora", "freeze")
@@ -123,6 +123,12 @@ def _combined(items: tuple[tuple[str, Any], ...]) -> Workload:
     if made.freeze and made.method != "freeze":
         raise IllegalCombination("freeze lists the modules that do not train; give method freeze")
     return made
+
+
+@lru_cache(maxsize=65536)
+def unsized(asked: Workload) -> Workload:
+    """The same workload at one token count for all: settings and ledgers do not depend on batch and sequence."""
+    return replace(asked, micro_batch=1, seq_len=2048)
 
 
 def _checked(name: str, value: Any) -> Any:

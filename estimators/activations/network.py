@@ -20,6 +20,7 @@ from estimators.values import dataclass, replace
 from estimators.workload import DTYPE_BYTES
 
 INT64 = 8
+Row = tuple[str, str, int, str]  # the fields of a ``Term``, which is made only when somebody reads it
 GRADIENTS = ("made", "fresh", "held", "early", "late")  # the values of ``Site.gradients``
 
 
@@ -59,6 +60,8 @@ class Stretch(NamedTuple):
 
     def kept(self, pieces: int, host: bool = False) -> int:
         """Saved bytes of the first ``pieces``."""
+        if len(self.levels) == 1 and not host and not self.first:
+            return pieces * self.levels[0].kept
         rounds, rest = divmod(pieces, len(self.levels))
         each = [x.host if host else x.kept for x in self.levels]
         whole = rounds * sum(each) + sum(each[:rest])
@@ -154,7 +157,7 @@ class Network:
         """Activations, logits and inputs that are alive at ``site``."""
         if site.direction == "outside":
             return ()
-        return tuple(t for t in _terms(self.bytes, site) if t.bytes)
+        return tuple(Term(*row) for row in _rows(self.bytes, site) if row[2])
 
     def size(self, site: Site) -> int:
         return _size(self.bytes, site)
@@ -167,24 +170,24 @@ def _network(question: Question, batch: int, seq: int) -> Network:
 
 @lru_cache(maxsize=65536)
 def _size(found: Bytes, site: Site) -> int:
-    return 0 if site.direction == "outside" else sum(t.bytes for t in _terms(found, site))
+    return 0 if site.direction == "outside" else sum([row[2] for row in _rows(found, site)])
 
 
-def _terms(found: Bytes, site: Site) -> Iterator[Term]:
+def _rows(found: Bytes, site: Site) -> Iterator[Row]:
     at_end = site.part >= len(found.stretches)
-    yield Term("inputs and labels", "activations", found.inputs, "2 x tokens x 8 B")
+    yield ("inputs and labels", "activations", found.inputs, "2 x tokens x 8 B")
     yield from _saved(found, site)
     if found.retains and site.direction != "forward" and not at_end:
         yield _retained(found, site)
     if site.direction != "forward" and not at_end and found.held_outputs:
-        yield Term("outputs held by the loop", "logits", found.held_outputs, "logits, until the loop drops the outputs")
+        yield ("outputs held by the loop", "logits", found.held_outputs, "logits, until the loop drops the outputs")
     if at_end:
         yield from _at_end(found, site)
     elif site.part >= 0:
         yield from _at_block(found, site)
 
 
-def _saved(found: Bytes, site: Site) -> Iterator[Term]:
+def _saved(found: Bytes, site: Site) -> Iterator[Row]:
     """Saved tensors of the pieces in front of the site; of the piece itself too before its backward begins."""
     kept = shared = copies = 0
     for number, stretch in enumerate(found.stretches):
@@ -197,12 +200,12 @@ def _saved(found: Bytes, site: Site) -> Iterator[Term]:
         kept += stretch.kept(pieces)
         copies += stretch.copies * pieces
         shared = max(shared, stretch.shared)
-    yield Term("saved activations", "activations", kept, "kept by autograd or checkpointing, of earlier blocks")
-    yield Term("cached casts of weights", "activations", copies, "torch.autocast's 16-bit copies, until forward ends")
-    yield Term("shared inputs of blocks", "activations", shared, "rotary cosines and sines, masks: once for all blocks")
+    yield ("saved activations", "activations", kept, "kept by autograd or checkpointing, of earlier blocks")
+    yield ("cached casts of weights", "activations", copies, "torch.autocast's 16-bit copies, until forward ends")
+    yield ("shared inputs of blocks", "activations", shared, "rotary cosines and sines, masks: once for all blocks")
 
 
-def _retained(found: Bytes, site: Site) -> Term:
+def _retained(found: Bytes, site: Site) -> Row:
     """Inputs of blocks that are done, and their gradients, until FSDP1 ends the backward.
 
     FSDP1 watches the inputs of a unit without trained weights (_runtime_utils.py
@@ -216,41 +219,41 @@ def _retained(found: Bytes, site: Site) -> Term:
             size += stretch.boundary * (2 * done + (site.stage == "after"))
         elif number > site.part:
             size += 2 * stretch.boundary * stretch.pieces
-    return Term("inputs of blocks that are done", "activations", size, "and their gradients, held by FSDP1's hooks")
+    return ("inputs of blocks that are done", "activations", size, "and their gradients, held by FSDP1's hooks")
 
 
-def _at_block(found: Bytes, site: Site) -> Iterator[Term]:
+def _at_block(found: Bytes, site: Site) -> Iterator[Row]:
     stretch = found.stretches[site.part]
     level = stretch.level(site.piece)
     if site.direction == "forward":
         if site.stage == "during":
-            yield Term("block being computed", "activations", level.forward, "largest moment of its forward")
+            yield ("block being computed", "activations", level.forward, "largest moment of its forward")
         else:
-            yield Term("block input", "activations", stretch.boundary, "hidden states")
+            yield ("block input", "activations", stretch.boundary, "hidden states")
     elif site.stage == "before":
-        yield Term("incoming gradient", "activations", stretch.output, "of the block's output")
+        yield ("incoming gradient", "activations", stretch.output, "of the block's output")
     elif site.stage == "during":
         work, gradients = level.backward[GRADIENTS.index(site.gradients)]
-        yield Term("block in backward", "activations", stretch.output + work,
+        yield ("block in backward", "activations", stretch.output + work,
                    "recompute and gradients at their largest, beside what is kept")  # fmt: skip
-        yield Term("gradients of the block's weights", "gradients", gradients, "made by then, in the weights' dtype")
+        yield ("gradients of the block's weights", "gradients", gradients, "made by then, in the weights' dtype")
     else:
-        yield Term("outgoing gradient", "activations", stretch.boundary, "of the block's input")
+        yield ("outgoing gradient", "activations", stretch.boundary, "of the block's input")
 
 
-def _at_end(found: Bytes, site: Site) -> Iterator[Term]:
+def _at_end(found: Bytes, site: Site) -> Iterator[Row]:
     if site.direction == "backward" and site.stage != "before":
-        yield Term("outputs held by the loop", "logits", found.held_outputs, "logits, until the loop drops the outputs")
+        yield ("outputs held by the loop", "logits", found.held_outputs, "logits, until the loop drops the outputs")
         if site.stage == "after":
-            yield Term("outgoing gradient", "activations", found.end_gradient, "of the last block's output")
+            yield ("outgoing gradient", "activations", found.end_gradient, "of the last block's output")
             return
         work, gradients = found.end.backward[GRADIENTS.index(site.gradients)]
-        yield Term("head and loss in backward", "logits", found.end_saved + work,
+        yield ("head and loss in backward", "logits", found.end_saved + work,
                    "what the head keeps and gradients of logits, at their largest together")  # fmt: skip
-        yield Term("gradients of the head's weights", "gradients", gradients, "made by then, in the weights' dtype")
+        yield ("gradients of the head's weights", "gradients", gradients, "made by then, in the weights' dtype")
         return
     if site.stage == "during":
-        yield Term("head and loss", "logits", found.end.forward, "logits, their fp32 copy, log-probabilities")
+        yield ("head and loss", "logits", found.end.forward, "logits, their fp32 copy, log-probabilities")
     else:
-        yield Term("head and loss, kept", "logits", found.end_saved, "log-probabilities, final norm")
-        yield Term("outputs held by the loop", "logits", found.held_outputs, "logits, until the loop drops the outputs")
+        yield ("head and loss, kept", "logits", found.end_saved, "log-probabilities, final norm")
+        yield ("outputs held by the loop", "logits", found.held_outputs, "logits, until the loop drops the outputs")

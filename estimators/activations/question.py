@@ -8,9 +8,10 @@ from estimators.activations.attention import Kernels
 from estimators.activations.builder import Precision
 from estimators.activations.losses import Loss
 from estimators.model.spec import ModelSpec
-from estimators.run import Run
+from estimators.run import Run, Settings
 from estimators.stacks.table import STACKS
 from estimators.stacks.versions import at_least
+from estimators.workload import Workload, unsized
 
 UPCASTS_IN_LOSS = "4.46"  # transformers: loss/loss_utils.py takes the loss out of the models
 COMPILES_LOSS = "0.1"  # torchtitan/components/loss.py build_cross_entropy_loss
@@ -41,8 +42,21 @@ class Question(NamedTuple):
     keeps_products: bool = False  # selective checkpointing by operation, as torchtitan does it
 
 
+_QUESTIONS: dict[tuple[ModelSpec, Settings, Workload], Question] = {}
+MOST_QUESTIONS = 8192
+
+
 def question_of(run: Run) -> Question:
-    """What a run asks of the ledgers."""
+    """What a run asks of the ledgers; the same for every batch and sequence."""
+    key = (run.model, run.settings, unsized(run.workload))
+    if key not in _QUESTIONS:
+        if len(_QUESTIONS) >= MOST_QUESTIONS:
+            _QUESTIONS.clear()
+        _QUESTIONS[key] = _question(run)
+    return _QUESTIONS[key]
+
+
+def _question(run: Run) -> Question:
     settings, work = run.settings, run.workload
     managed = run.strategy.engine in ("fsdp1", "fsdp2", "deepspeed")
     fp32_outputs = bool(settings.knobs.get("fp32_outputs"))

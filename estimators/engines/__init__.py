@@ -25,6 +25,31 @@ def moments_of(run: Run) -> Moments:
     return found
 
 
+Weighed = Mapping[str, Sequence[tuple[Site, tuple[Term, ...], int]]]
+_WEIGHED: dict[int, tuple[Moments, Weighed]] = {}
+MOST_WEIGHED = 4096
+
+
+def weighed(run: Run) -> Weighed:
+    """The candidates with their bytes on the GPU; of those at one place only the largest. Cached beside the moments."""
+    found = moments_of(run)
+    kept = _WEIGHED.get(id(found))
+    if kept is None or kept[0] is not found:
+        if len(_WEIGHED) >= MOST_WEIGHED:
+            _WEIGHED.clear()
+        kept = _WEIGHED[id(found)] = (found, {name: _heaviest(some) for name, some in found.items()})
+    return kept[1]
+
+
+def _heaviest(candidates: Sequence[tuple[Site, tuple[Term, ...]]]) -> Sequence[tuple[Site, tuple[Term, ...], int]]:
+    best: dict[Site, tuple[Site, tuple[Term, ...], int]] = {}
+    for site, terms in candidates:
+        size = sum(t.bytes for t in terms if t.place == "gpu")
+        if site not in best or size > best[site][2]:
+            best[site] = (site, terms, size)
+    return tuple(best.values())
+
+
 def hold(run: Run) -> dict[str, tuple[Term, ...]]:
     """What the engine alone holds at the largest moment of each instant."""
     return {
