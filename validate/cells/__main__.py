@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m validate.cells", description=__doc__)
     parser.add_argument("--engine", action="append", choices=ENGINES, default=[], help="only these engines")
     parser.add_argument("--cell", action="append", default=[], help="only cells whose id begins so")
-    parser.add_argument("--format", choices=("table", "markdown", "json"), default="table")
+    parser.add_argument("--format", choices=("table", "markdown", "summary", "json"), default="table")
     asked = parser.parse_args(arguments)
     warnings.filterwarnings("ignore")
     rows: list[tuple[Cell, Row]] = []
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 failures[cell.id] = outcome.reason
             else:
                 rows.extend((cell, row) for row in compare(cell, outcome))
-    {"table": _table, "markdown": _markdown, "json": _json}[asked.format](rows)
+    {"table": _table, "markdown": _markdown, "summary": _summary, "json": _json}[asked.format](rows)
     for name, reason in failures.items():
         print(f"{name} did not run: {reason}", file=sys.stderr)
     return 1 if failures else 0
@@ -59,6 +59,20 @@ def _markdown(rows: list[tuple[Cell, Row]]) -> None:
     print(f"| {' | '.join(HEADS)} |\n|{'---|' * 5}{'---:|' * 3}")
     for pair in rows:
         print(f"| {' | '.join(_values(*pair))} |")
+
+
+def _summary(rows: list[tuple[Cell, Row]]) -> None:
+    """A line a cell: how many amounts were compared, and the one that differs most."""
+    print("| cell | strategy | ranks | amounts | largest difference |\n|---|---|---:|---:|---|")
+    for cell in dict.fromkeys(cell for cell, _ in rows):
+        found = [row for other, row in rows if other is cell]
+        worst = max(found, key=lambda row: abs(row.difference))
+        says = (
+            f"{worst.difference:+,} B of {worst.measured:,} ({worst.instant}, {worst.category})"
+            if worst.difference
+            else "0 B"
+        )
+        print(f"| {cell.id} | {cell.parsed.name} | {cell.ranks} | {len(found)} | {says} |")
 
 
 def _json(rows: list[tuple[Cell, Row]]) -> None:
