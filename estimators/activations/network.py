@@ -51,7 +51,7 @@ class Stretch(NamedTuple):
     boundary: int
     output: int
     shared: int
-    copies: int  # autocast's casts of one piece's weights
+    copies: int  # autocast's casts of one piece's weights, where nothing saves them
     first: Level | None  # of piece 0, where it differs
 
     def level(self, piece: int) -> Level:
@@ -115,7 +115,7 @@ def network_bytes(question: Question, batch: int, seq: int) -> Bytes:
         Stretch(
             r.part.count, tuple(level(k) for k in r.kept), evaluate(r.profile.boundary, batch, seq),
             evaluate(r.profile.output, batch, seq), sum(evaluate(s.size, batch, seq) for s in r.profile.shared),
-            evaluate(r.profile.autocast_copies, batch, seq) * (r.kept[0].recomputes is False),
+            evaluate(r.profile.autocast_copies, batch, seq) * r.kept[0].recomputes,
             level(r.first) if r.first else None,
         )
         for r in runs_of(question)
@@ -198,7 +198,7 @@ def _saved(found: Bytes, site: Site) -> Iterator[Row]:
         else:
             pieces = 0
         kept += stretch.kept(pieces)
-        copies += stretch.copies * pieces
+        copies += stretch.copies * pieces * (site.direction != "backward")
         shared = max(shared, stretch.shared)
     yield ("saved activations", "activations", kept, "kept by autograd or checkpointing, of earlier blocks")
     yield ("cached casts of weights", "activations", copies, "torch.autocast's 16-bit copies, until forward ends")
