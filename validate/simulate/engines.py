@@ -138,7 +138,7 @@ def _ddp(model: torch.nn.Module, run: Run, ledger: Ledger) -> TorchEngine:
 ON_HOST = (
     "single_partition_of_fp32_groups", "fp32_partitioned_groups_flat", "fp32_groups_gradients_flat",
     "accumulated_grads_in_cpu", "temp_grad_buffer_for_cpu_offload", "param_buffer_of_bit16_for_cpu_offload_groups",
-    "param_groups_fp16_flat_cpu_memory",
+    "param_groups_fp16_flat_cpu_memory", "grad_partitions_flat_buffer",
 )  # fmt: skip
 
 

@@ -54,15 +54,15 @@ def at_depth(run: Run, layers: int) -> Run:
     return resolve(config, run.cluster, run.strategy, run.settings.device, workload=run.workload)
 
 
-def heaviest_rank(run: Run) -> int:
-    """The rank that is simulated: the one that needs most.
+def needy_ranks(run: Run) -> tuple[int, ...]:
+    """The ranks one of which needs most at any instant.
 
-    Of a sharded tensor the first rank never holds less than the others. ZeRO-2 cuts all parameters as one vector and
-    keeps a gradient whole when any of it is the rank's (stage_1_and_2.py, ``get_flat_partition``): ranks differ. So
-    does ZeRO-1, but its peak is in backward, where the first rank, whose gradients come last, holds most.
+    Of a sharded tensor the first rank never holds less than the others. ZeRO-1 and 2 cut all parameters as one vector
+    and keep a gradient whole when any of it is the rank's (stage_1_and_2.py, ``get_flat_partition``): another rank may
+    hold more when they step, while the first, which has the embedding and whose gradients come last, may in backward.
     """
-    if run.strategy.stage != 2:
-        return 0
+    if run.strategy.stage not in (1, 2):
+        return (0,)
     ends = list(accumulate(p.numel for _, p in run.model.named_parameters() if p.trainable))
     cut = -(-ends[-1] // run.ranks)
 
@@ -70,7 +70,7 @@ def heaviest_rank(run: Run) -> int:
         low, high = rank * cut, (rank + 1) * cut
         return sum(end - start for start, end in pairwise([0, *ends]) if start < high and end > low)
 
-    return max(range(run.ranks), key=held)
+    return tuple(dict.fromkeys((0, max(range(run.ranks), key=held))))
 
 
 def build(run: Run) -> torch.nn.Module:

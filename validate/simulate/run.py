@@ -16,7 +16,7 @@ from validate.simulate.categories import Categories
 from validate.simulate.engines import build_engine
 from validate.simulate.ledger import Ledger
 from validate.simulate.moments import Composition, Trace, instants_of, sites_at, traces
-from validate.simulate.network import at_depth, batch, build, depth_of, head, heaviest_rank, vocabulary
+from validate.simulate.network import at_depth, batch, build, depth_of, head, vocabulary
 from validate.simulate.world import fake_world
 
 
@@ -30,12 +30,12 @@ class Measured:
     seconds: float
 
 
-def measure(run: Run, layers: int | None = None, steps: int = 2) -> Measured:
-    """Run the real engine on fake tensors with ``layers`` blocks (None: all) and read the last of ``steps``."""
+def measure(run: Run, layers: int | None = None, steps: int = 2, rank: int = 0) -> Measured:
+    """Run a rank of the real engine on fake tensors, ``layers`` blocks deep (None: all); read the last of ``steps``."""
     started = time.monotonic()
     layers = layers or depth_of(run.model)
     run = at_depth(run, layers)
-    fake_ranks = fake_world(run.ranks, run.cluster.gpus_per_node, run.strategy.engine, heaviest_rank(run))
+    fake_ranks = fake_world(run.ranks, run.cluster.gpus_per_node, run.strategy.engine, rank)
     with _no_collector(), fake_ranks as fake, fake, Ledger() as ledger:
         ledger.begin("build")
         model = build(run)

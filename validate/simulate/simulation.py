@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from estimators.run import Run
 from validate.simulate.fold import Depth, NotFoldable, folded
 from validate.simulate.moments import Composition, instants_of
-from validate.simulate.network import depth_of, period_of
+from validate.simulate.network import at_depth, depth_of, needy_ranks, period_of
 from validate.simulate.run import Measured, measure
 
 FOLDED_ENGINES = ("torch", "ddp", "fsdp1", "fsdp2")
@@ -64,8 +64,7 @@ def simulate(run: Run, *, layers: int | None = None, steps: int | None = None, f
         except NotFoldable as reason:
             notes = (f"ran whole, not folded: {reason}",)
     if found is None:
-        whole = measure(run, layers, steps)
-        found = Simulation(whole.layers, whole.instants, (whole.layers,))
+        found = _whole(run, layers or full, steps)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return Simulation(
         found.layers, found.instants, found.ran, found.residual, time.monotonic() - started,
@@ -78,6 +77,13 @@ def _depths(run: Run) -> tuple[int, int, int]:
     period = period_of(run.model)
     start = 3 + (-3) % period
     return start, start + period, start + 2 * period
+
+
+def _whole(run: Run, layers: int, steps: int) -> Simulation:
+    """Every block; of each instant the rank that needs most of the GPU."""
+    runs = [measure(run, layers, steps, rank) for rank in needy_ranks(at_depth(run, layers))]
+    instants = {name: max((r.instants[name] for r in runs), key=lambda c: c.total) for name in runs[0].instants}
+    return Simulation(layers, instants, (layers,))
 
 
 def _fold(runs: list[Measured], full: int) -> Simulation:
