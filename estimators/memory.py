@@ -269,8 +269,3 @@ def estimate_all(
         except AdvisorError as reason:
             left_out[name] = str(reason)
     return found, left_out
-
-
-def category_totals(terms: Sequence[Term], place: str = "gpu") -> dict[str, int]:
-    """Bytes by category of some terms in one place."""
-    return Instant("", tuple(terms)).by_category(place)

@@ -17,8 +17,6 @@ from estimators.result import Term
 from estimators.run import Run
 from estimators.sites import START, Site
 
-ENGINE_BUCKET = 500_000_000  # elements: MEMORY_OPT_ALLREDUCE_SIZE of deepspeed/runtime/engine.py
-
 
 def moments(run: Run) -> Moments:
     """Candidates of each instant, largest engine-held set first known at the end of ``zero.hold``."""

@@ -160,6 +160,11 @@ def add_question_flags(command: argparse.ArgumentParser, need_model: bool = True
     question.add_argument("--model", required=need_model, metavar="M", help="catalogue name, folder, config.json or id")
     question.add_argument("--gpus", required=need_model, metavar="C", help="4xA10, 8xA100-80GB, 2x8xH100")
     question.add_argument("--trust-remote-code", action="store_true", help="run a model's own code to read its shapes")
+    add_run_flags(command)
+
+
+def add_run_flags(command: argparse.ArgumentParser) -> None:
+    """The cluster's facts and the whole workload, for every command that asks about a run."""
     cluster = command.add_argument_group("cluster")
     for flag, text in CLUSTER_FLAGS.items():
         cluster.add_argument(f"--{flag}", metavar="X", help=text)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from estimators.errors import InputError, short
 from selector.cli.output import check_format, emit
-from selector.cli.parser import CLUSTER_FLAGS, HIDDEN_FLAGS, WORKLOAD_FLAGS, WORKLOAD_SWITCHES, workload_fields
+from selector.cli.parser import CLUSTER_FLAGS, add_run_flags, workload_fields
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,16 +39,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     question.add_argument("--tflops", metavar="X", help="dense TFLOPS of a card that the catalogue has none for")
     question.add_argument("--bandwidth", metavar="X", help="its memory bandwidth in GB/s")
     question.add_argument("--trust-remote-code", action="store_true", help="run a model's own code to read its shapes")
-    cluster = command.add_argument_group("cluster")
-    for flag, text in CLUSTER_FLAGS.items():
-        cluster.add_argument(f"--{flag}", metavar="X", help=text)
-    work = command.add_argument_group("workload")
-    for flag, text in WORKLOAD_FLAGS.items():
-        work.add_argument(f"--{flag}", metavar="X", help=text)
-    for flag, text in WORKLOAD_SWITCHES.items():
-        work.add_argument(f"--{flag}", action=argparse.BooleanOptionalAction, default=None, help=text)
-    for flag in HIDDEN_FLAGS:
-        work.add_argument(f"--{flag}", help=argparse.SUPPRESS)
+    add_run_flags(command)
 
 
 def quantity(text: str, units: dict[str, float], what: str, example: str) -> float:

@@ -39,7 +39,7 @@ BLOCKS: dict[str, tuple[str, str]] = {
     "InternLM2DecoderLayer": ("hub", "internlm2"),
     "QWenBlock": ("hub", "qwen"),
     "GLMBlock": ("hub", "chatglm"),
-    "MiniCPMDecoderLayer": ("hub", "minicpm"),
+    "MiniCPMDecoderLayer": ("llama", "granite"),  # branches scaled, by depth
     "BloomBlock": ("falcon", "bloom"),
     "FalconDecoderLayer": ("falcon", "falcon"),
     "GPTJBlock": ("classic", "gptj"),

@@ -3,7 +3,7 @@ transformers, with the projections that their parameters show. Not compared with
 
 from __future__ import annotations
 
-from estimators.activations.blocks.pieces import attended, attention, gated_mlp
+from estimators.activations.blocks.pieces import attended, gated_mlp
 from estimators.activations.builder import Builder
 from estimators.activations.tape import Tensor
 
@@ -71,19 +71,6 @@ def chatglm(b: Builder, hidden: Tensor) -> Tensor:
     gate, up = b.split(both, [("B", "S", int(both.shape[-1]) // 2)] * 2)
     hidden = b.module(b.multiply(b.pointwise("silu", gate), up, "act x up"), "mlp.dense_4h_to_h")
     return b.add(residual, hidden)
-
-
-def minicpm(b: Builder, hidden: Tensor) -> Tensor:
-    """MiniCPMDecoderLayer: Llama whose branches are scaled by depth."""
-    residual = hidden
-    hidden = b.rms_norm(hidden, "input_layernorm")
-    hidden = attention(b, hidden)
-    hidden = b.add(residual, b.scale(hidden, "scaled branch"))
-
-    residual = hidden
-    hidden = b.rms_norm(hidden, "post_attention_layernorm")
-    hidden = gated_mlp(b, hidden)
-    return b.add(residual, b.scale(hidden, "scaled branch"))
 
 
 def fused_attention(
