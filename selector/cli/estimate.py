@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from selector.cli.output import check_format, emit
 from selector.cli.parser import add_question_flags, question_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from estimators.memory import Estimate
+    from estimators.model.spec import ModelSpec
+    from selector.levers import Lever
 
 EXAMPLE = """examples:
   dist-advisor estimate --model llama-8b --gpus 4xA10
   dist-advisor estimate --model qwen2.5-7b --gpus 8xH100 --method lora --strategy zero2 --strategy fsdp
   dist-advisor estimate --model ./my-model --gpus 2x8xA100-80GB --format json --out estimate.json
+  dist-advisor estimate --model llama-8b --gpus 4xA100 --strategy zero2 --micro-batch 4 --levers
   dist-advisor estimate --config ds_config.json --model llama-8b --gpus 4xA100"""
 
 
@@ -21,6 +30,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--strategy", action="append", metavar="S", help="only this one; may be repeated")
     command.add_argument("--all", action="store_true", help="every legal strategy, not only the usual ones")
     command.add_argument("--config", metavar="FILE", help="a DeepSpeed JSON, accelerate YAML or TrainingArguments file")
+    command.add_argument("--levers", action="store_true",
+                         help="what would lower each peak most, each change with the bytes it saves (as explain does)")  # fmt: skip
     command.add_argument("--require-fit", action="store_true", help="exit with 1 when nothing fits")
 
 
@@ -44,14 +55,37 @@ def run(parsed: argparse.Namespace) -> int:
     estimates = by_verdict(estimates)
     notes += [f"{name} left out: {why}" for name, why in left_out.items()]
     notes += dict.fromkeys(note for e in estimates for note in e.notes)
+    made = levers_of(parsed, model, estimates)
     if parsed.format == "json":
         from selector.report.document import estimate_document
 
-        emit(parsed, estimate_document(model, estimates, left_out), [], lambda _: None, notes)
+        emit(parsed, estimate_document(model, estimates, left_out, made), [], lambda _: None, notes)
     else:
         from selector.report.table import draw_estimates, rows_of
 
-        rows = rows_of(estimates) if parsed.format != "table" else []
-        emit(parsed, {}, rows, lambda c: draw_estimates(c, headline(model, estimates[0]), estimates), notes)
+        def draw(console: Console) -> None:
+            draw_estimates(console, headline(model, estimates[0]), estimates)
+            if made:
+                from selector.report.levers import draw_levers
+
+                for estimate, found in zip(estimates, made, strict=True):
+                    draw_levers(console, estimate, found)
+
+        emit(parsed, {}, rows_of(estimates) if parsed.format != "table" else [], draw, notes)
     failed = all(e.verdict in ("no", "unknown") for e in estimates)
     return 1 if parsed.require_fit and failed else 0
+
+
+def levers_of(
+    parsed: argparse.Namespace, model: ModelSpec, estimates: Sequence[Estimate]
+) -> list[tuple[Lever, ...]] | None:
+    """What would lower each peak, where it was asked for, or where the table is of one strategy that was named.
+
+    A dozen estimates a strategy: too much for every strategy of every answer.
+    """
+    alone = len(estimates) == 1 and bool(parsed.strategy) and parsed.format == "table"
+    if not (parsed.levers or alone):
+        return None
+    from selector.levers import levers
+
+    return [levers(estimate, model) for estimate in estimates]

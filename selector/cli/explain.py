@@ -9,7 +9,10 @@ from selector.cli.output import check_format, emit
 from selector.cli.parser import add_question_flags, question_of
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from estimators.memory import Estimate
+    from estimators.model.spec import ModelSpec
 
 EXAMPLE = """examples:
   dist-advisor explain --model llama-8b --gpus 4xA10 zero3-offload
@@ -37,14 +40,16 @@ def run(parsed: argparse.Namespace) -> int:
     model, cluster, fields = question_of(parsed)
     estimates = [estimate(model, cluster, s, **fields) for s in parsed.strategies]
     if len(estimates) == 1:
-        explain_one(parsed, estimates[0])
+        explain_one(parsed, model, estimates[0])
     else:
         explain_two(parsed, estimates[0], estimates[1])
     return 0
 
 
-def explain_one(parsed: argparse.Namespace, estimate: Estimate) -> None:
+def explain_one(parsed: argparse.Namespace, model: ModelSpec, estimate: Estimate) -> None:
+    from selector.levers import levers
     from selector.report.document import entry
+    from selector.report.levers import draw_levers
     from selector.report.terms import draw_terms
 
     shown = [i for i in estimate.instants if parsed.instant in (None, i.name)]
@@ -53,8 +58,14 @@ def explain_one(parsed: argparse.Namespace, estimate: Estimate) -> None:
         for i in shown
         for t in i.terms
     ]  # fmt: skip
-    document = {"schema": "dist-advisor/explain/1", "rows": rows, "estimate": entry(estimate)}
-    emit(parsed, document, rows, lambda c: draw_terms(c, estimate, shown), estimate.notes)
+    made = levers(estimate, model)
+    document = {"schema": "dist-advisor/explain/1", "rows": rows, "estimate": entry(estimate, made)}
+
+    def draw(console: Console) -> None:
+        draw_terms(console, estimate, shown)
+        draw_levers(console, estimate, made)
+
+    emit(parsed, document, rows, draw, estimate.notes)
 
 
 def explain_two(parsed: argparse.Namespace, a: Estimate, b: Estimate) -> None:

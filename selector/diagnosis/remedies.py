@@ -6,22 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from estimators.errors import AdvisorError
-from estimators.memory import Estimate, estimate
+from estimators.memory import Estimate
 from estimators.model.spec import ModelSpec
 from estimators.strategy import Strategy, parse_strategy
 from estimators.units import gib
 from estimators.values import dataclass, replace
+from selector.levers import FURTHER, tried
 
 ENOUGH = 5
-_ORDER = {
-    "ddp": "zero1",
-    "zero0": "zero1",
-    "zero1": "zero2",
-    "zero2": "zero3",
-    "fsdp-shard-grad-op": "fsdp-full-shard",
-    "fsdp1-shard-grad-op": "fsdp1-full-shard",
-    "fsdp1-no-shard": "fsdp1-full-shard",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +34,7 @@ def remedies(found: Estimate, model: ModelSpec, shortage: int = 0) -> tuple[Reme
     host = found.run.cluster.host_bytes
     made: list[Remedy] = []
     for says, strategy, changes in _candidates(found):
-        answer = _tried(found, model, strategy, changes)
+        answer = tried(found, model, strategy, changes)
         if answer is None or answer.gpu.process.expected > limit:
             continue
         if host is not None and answer.host.expected > host:
@@ -61,7 +53,7 @@ def host_remedies(found: Estimate, model: ModelSpec) -> tuple[Remedy, ...]:
     limit = found.run.cluster.host_bytes or found.host.expected
     made: list[Remedy] = []
     for says, strategy, changes in _host_candidates(found):
-        answer = _tried(found, model, strategy, changes)
+        answer = tried(found, model, strategy, changes)
         if answer is None or answer.gpu.process.expected > answer.gpu.capacity:
             continue
         if answer.host.expected >= found.host.expected or answer.host.expected > limit:
@@ -86,16 +78,6 @@ def _host_candidates(found: Estimate) -> Iterator[tuple[str, Strategy, dict[str,
     if strategy.optimizer == "cpu" and strategy.stage == 3:
         yield "states on NVMe", replace(strategy, optimizer="nvme"), {}
     yield "LoRA", strategy, {"method": "lora"}
-
-
-def _tried(found: Estimate, model: ModelSpec, strategy: Strategy, changes: Mapping[str, Any]) -> Estimate | None:
-    run = found.run
-    try:
-        answer = estimate(model, run.cluster, strategy, workload=replace(run.workload, **changes))
-        answer.instants  # noqa: B018 - computes it, so that what is not modelled shows here
-        return answer
-    except AdvisorError:
-        return None
 
 
 def _candidates(found: Estimate) -> Iterator[tuple[str, Strategy, dict[str, Any]]]:
@@ -130,12 +112,12 @@ def _further(strategy: Strategy) -> Iterator[str]:
     """Strategies that shard or offload more, one step after the other."""
     base: str | None = strategy.base
     tail = f"+optimizer@{strategy.optimizer}" if strategy.optimizer else ""
-    while base := _ORDER.get(base or ""):
+    while base := FURTHER.get(base or ""):
         yield base + (tail if base.startswith("zero") else "")
     last = next((b for b in ("zero3",) if strategy.engine == "deepspeed"), "")
     if strategy.engine in ("fsdp1", "fsdp2"):
         if not strategy.params:
-            yield f"{_ORDER.get(strategy.base, strategy.base)}+params@cpu"
+            yield f"{FURTHER.get(strategy.base, strategy.base)}+params@cpu"
     else:
         last = last or "zero3"
         if not strategy.optimizer:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from estimators.memory import Estimate
 from estimators.model.spec import ModelSpec
 from estimators.result import Interval
 from estimators.values import fields
 from estimators.workload import FIELDS
+
+if TYPE_CHECKING:
+    from selector.levers import Lever
 
 # Workload fields that a strategy's engine settles; at the top they stand only where all strategies agree.
 SETTLED = ("param_dtype", "state_dtype", "reduce_dtype", "optimizer", "adapter_dtype")
@@ -55,8 +58,8 @@ def workload_of(estimates: Sequence[Estimate]) -> dict[str, Any]:
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
 
-def entry(estimate: Estimate) -> dict[str, Any]:
-    """One element of ``estimates``."""
+def entry(estimate: Estimate, levers: Sequence[Lever] | None = None) -> dict[str, Any]:
+    """One element of ``estimates``; ``levers`` null where nobody asked for them."""
     gpu, run = estimate.gpu, estimate.run
     settings = run.settings
     return {
@@ -75,6 +78,7 @@ def entry(estimate: Estimate) -> dict[str, Any]:
             ],
         },
         "peak_instant": estimate.peak.name,
+        "levers": None if levers is None else [lever.document() for lever in levers],
         "instants": [
             {
                 "name": instant.name,
@@ -108,11 +112,16 @@ def plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def estimate_document(model: ModelSpec, estimates: Sequence[Estimate], left_out: Mapping[str, str]) -> dict[str, Any]:
-    """``dist-advisor/estimate/1``."""
+def estimate_document(
+    model: ModelSpec,
+    estimates: Sequence[Estimate],
+    left_out: Mapping[str, str],
+    levers: Sequence[Sequence[Lever]] | None = None,
+) -> dict[str, Any]:
+    """``dist-advisor/estimate/1``; ``levers`` of each estimate where they were asked for."""
     return {
         "schema": "dist-advisor/estimate/1",
         **question(model, estimates),
-        "estimates": [entry(e) for e in estimates],
+        "estimates": [entry(e, levers[i] if levers else None) for i, e in enumerate(estimates)],
         "left_out": [{"strategy": name, "why": why} for name, why in left_out.items()],
     }
