@@ -27,6 +27,8 @@ from estimators.workload import Workload, unsized, workload
 if TYPE_CHECKING:
     import os
 
+    from matplotlib.figure import Figure
+
     from estimators.time import StepTime, Unknown
 
 VERDICTS = ("fits", "tight", "unknown", "no")
@@ -176,6 +178,11 @@ class Estimate:
 
         return step_time(self.run, filled=self.gpu.allocated.expected / self.gpu.capacity)
 
+    def plot(self, kind: str = "memory") -> Figure:
+        """A picture: ``memory`` by instant, or the ``clock`` of one step. Raises ``MissingDependency``."""
+        figure: Figure = _shown("selector.plots").of_estimate(self, kind)
+        return figure
+
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know: assumed values, versions, what is not counted."""
@@ -185,6 +192,13 @@ class Estimate:
         if self.not_counted:
             notes.append(f"activations are not counted: {self.not_counted}")
         return tuple(dict.fromkeys(notes))
+
+
+def _shown(module: str) -> Any:
+    """What shows a result, by name and only when asked: nothing here depends on it."""
+    from importlib import import_module
+
+    return import_module(module)
 
 
 @lru_cache(maxsize=8192)

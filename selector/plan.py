@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from math import log2
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from estimators.cluster import Cluster, gpu_fact
 from estimators.errors import AdvisorError, IllegalCombination, NotModelled
@@ -25,6 +25,9 @@ from estimators.time.model_parallel import Layout, layouts, rough_bytes
 from estimators.time.step import expected_seconds
 from estimators.values import dataclass, replace
 from estimators.workload import Workload, workload
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 STRATEGIES = ("ddp", "zero1", "zero2", "zero3", "fsdp-shard-grad-op", "fsdp-hybrid-shard", "fsdp-full-shard")
 MICRO_BATCHES = (1, 2, 4, 8, 16)
@@ -119,6 +122,12 @@ class Plan:
             f"{load.grad_accum * load.micro_batch * load.seq_len:,} tokens per GPU and step, "
             f"{after.run.strategy.name} spends {_waiting(after)}"
         )
+
+    def plot(self, *, deadline_seconds: float | None = None, budget: float | None = None) -> Figure:
+        """Days and cost against the number of GPUs. Raises ``MissingDependency`` without matplotlib."""
+        from selector.plots import time_and_cost
+
+        return time_and_cost(self, deadline_seconds=deadline_seconds, budget=budget)
 
     def meets(self, deadline: float) -> Point | None:
         """Fewest GPUs that are expected to be done in so many seconds."""

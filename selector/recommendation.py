@@ -21,6 +21,7 @@ from selector.trust import NOT_SCORED, trust
 if TYPE_CHECKING:
     import os
 
+    from matplotlib.figure import Figure
     from rich.console import Console, ConsoleOptions, RenderResult
 
 MOST_ALTERNATIVES = 4
@@ -202,6 +203,12 @@ class Recommendation:
             raise MissingDependency(
                 f"this version writes no configuration files yet (no selector.configs); start with: {self.next_command}"
             ) from None
+
+    def plot(self, kind: str = "memory") -> Figure:
+        """A picture of the choice: ``memory`` by instant, ``clock`` of one step, ``host``; or all ``strategies``."""
+        from selector.plots import of_recommendation
+
+        return of_recommendation(self, kind)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from selector.report.recommendation import rendered

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 from estimators.time import constants as c
 from estimators.time.amounts import SILENT, Amounts
@@ -86,9 +87,35 @@ def overlapped(
     work: Amounts, network: Links, busy_f: float, busy_b: float, host: float, cost: Costs, i: int
 ) -> tuple[float, float, float]:
     """S.2: seconds that links, network and host copies add to all micro-steps, and what the step adds alone."""
-    sent, load, k = work.sent, work.offload, work.micro_steps
-    if sent is SILENT and load.is_empty:
+    if work.sent is SILENT and work.offload.is_empty:
         return 0.0, 0.0, 0.0
+    found, k = waits(work, network, busy_f, busy_b, host, cost, i), work.micro_steps
+    every_f, every_b, first_f, last_b = (
+        found.every_forward,
+        found.every_backward,
+        found.first_forward,
+        found.last_backward,
+    )
+    links = (k - 1) * (every_f[0] + every_b[0]) + first_f[0] + last_b[0] + found.step[0]
+    nets = (k - 1) * (every_f[1] + every_b[1]) + first_f[1] + last_b[1] + found.step[1]
+    copies = (k - 1) * (every_f[2] + every_b[2]) + first_f[2] + last_b[2]
+    return links, nets + found.between, copies
+
+
+class Waits(NamedTuple):
+    """What links, network and host copies add, in that order, to each phase of a step; seconds."""
+
+    every_forward: tuple[float, float, float]
+    first_forward: tuple[float, float, float]
+    every_backward: tuple[float, float, float]
+    last_backward: tuple[float, float, float]
+    step: tuple[float, float]
+    between: float  # ranks that wait for each other
+
+
+def waits(work: Amounts, network: Links, busy_f: float, busy_b: float, host: float, cost: Costs, i: int) -> Waits:
+    """S.2, phase by phase."""
+    sent, load = work.sent, work.offload
     wires_f, wires_b = seconds(sent.forward, network, i), seconds(sent.backward, network, i)
     every_f = first_f = exposed(busy_f, wires_f, load.forward / host, cost)
     every_b = last_b = exposed(busy_b, wires_b, load.backward / host, cost)
@@ -100,10 +127,8 @@ def overlapped(
         wires_b = wires_b[0] + last[0], wires_b[1] + last[1]
         last_b = exposed(busy_b, wires_b, (load.backward + load.sync) / host, cost)
     inside, between = seconds(sent.step, network, i)
-    links = (k - 1) * (every_f[0] + every_b[0]) + first_f[0] + last_b[0] + (inside if inside >= between else 0.0)
-    nets = (k - 1) * (every_f[1] + every_b[1]) + first_f[1] + last_b[1] + (between if between > inside else 0.0)
-    copies = (k - 1) * (every_f[2] + every_b[2]) + first_f[2] + last_b[2]
-    return links, nets + waiting(sent.total, i), copies
+    step = inside if inside >= between else 0.0, between if between > inside else 0.0
+    return Waits(every_f, first_f, every_b, last_b, step, waiting(sent.total, i))
 
 
 def compute(work: Amounts, card: Rates, cost: Costs, i: int) -> tuple[Seconds, Seconds]:

@@ -6,10 +6,11 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from selector.cli.output import check_format, emit
-from selector.cli.parser import add_question_flags, question_of
+from selector.cli.output import check_format, emit, picture
+from selector.cli.parser import add_plot_flag, add_question_flags, question_of
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import Console
 
     from estimators.memory import Estimate
@@ -21,6 +22,7 @@ EXAMPLE = """examples:
   dist-advisor estimate --model qwen2.5-7b --gpus 8xH100 --method lora --strategy zero2 --strategy fsdp
   dist-advisor estimate --model ./my-model --gpus 2x8xA100-80GB --format json --out estimate.json
   dist-advisor estimate --model llama-8b --gpus 4xA100 --strategy zero2 --micro-batch 4 --levers
+  dist-advisor estimate --model llama-8b --gpus 4xA10 --plot strategies.svg
   dist-advisor estimate --config ds_config.json --model llama-8b --gpus 4xA100"""
 
 
@@ -32,6 +34,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--config", metavar="FILE", help="a DeepSpeed JSON, accelerate YAML or TrainingArguments file")
     command.add_argument("--levers", action="store_true",
                          help="what would lower each peak most, each change with the bytes it saves (as explain does)")  # fmt: skip
+    add_plot_flag(command, "the strategies side by side, or one by instant")
     command.add_argument("--require-fit", action="store_true", help="exit with 1 when nothing fits")
 
 
@@ -72,6 +75,7 @@ def run(parsed: argparse.Namespace) -> int:
                     draw_levers(console, estimate, found)
 
         emit(parsed, {}, rows_of(estimates) if parsed.format != "table" else [], draw, notes)
+    picture(parsed, lambda: draw_picture(estimates))
     failed = all(e.verdict in ("no", "unknown") for e in estimates)
     return 1 if parsed.require_fit and failed else 0
 
@@ -89,3 +93,10 @@ def levers_of(
     from selector.levers import levers
 
     return [levers(estimate, model) for estimate in estimates]
+
+
+def draw_picture(estimates: list[Estimate]) -> Figure:
+    """One strategy by instant, several side by side."""
+    from selector import plots
+
+    return plots.memory_by_instant(estimates[0]) if len(estimates) == 1 else plots.strategies(estimates)

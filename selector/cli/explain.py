@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from selector.cli.output import check_format, emit
-from selector.cli.parser import add_question_flags, question_of
+from selector.cli.output import check_format, emit, picture
+from selector.cli.parser import add_plot_flag, add_question_flags, question_of
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import Console
 
     from estimators.memory import Estimate
@@ -17,13 +18,15 @@ if TYPE_CHECKING:
 EXAMPLE = """examples:
   dist-advisor explain --model llama-8b --gpus 4xA10 zero3-offload
   dist-advisor explain --model llama-8b --gpus 8xA100 zero2 zero3
-  dist-advisor explain --model llama-8b --gpus 8xA100 ddp fsdp --instant step"""
+  dist-advisor explain --model llama-8b --gpus 8xA100 ddp fsdp --instant step
+  dist-advisor explain --model llama-8b --gpus 8xA100 zero3 --plot clock.png"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.epilog = EXAMPLE
     command.add_argument("strategies", nargs="+", metavar="STRATEGY", help="A, or A and B")
     add_question_flags(command)
+    add_plot_flag(command, "the clock of one step, or A and B by instant")
     command.add_argument("--instant", metavar="I", help="load, forward, backward, reduce, step or save; default all")
 
 
@@ -43,7 +46,15 @@ def run(parsed: argparse.Namespace) -> int:
         explain_one(parsed, model, estimates[0])
     else:
         explain_two(parsed, estimates[0], estimates[1])
+    picture(parsed, lambda: draw_picture(estimates))
     return 0
+
+
+def draw_picture(estimates: list[Estimate]) -> Figure:
+    """One strategy along a step, two by instant."""
+    from selector import plots
+
+    return plots.step_clock(estimates[0]) if len(estimates) == 1 else plots.difference(estimates[0], estimates[1])
 
 
 def explain_one(parsed: argparse.Namespace, model: ModelSpec, estimate: Estimate) -> None:

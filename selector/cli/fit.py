@@ -7,16 +7,18 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from estimators.errors import IllegalCombination
-from selector.cli.output import check_format, emit
-from selector.cli.parser import add_question_flags, question_of
+from selector.cli.output import check_format, emit, picture
+from selector.cli.parser import add_plot_flag, add_question_flags, question_of
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import Console
 
 EXAMPLE = """examples:
   dist-advisor fit --model llama-8b --gpus 8xA100-80GB
   dist-advisor fit --model llama-70b --gpu H100 --strategy zero3 --strategy fsdp
-  dist-advisor fit --model qwen2.5-7b --gpus 4xA10 --method qlora --checkpointing full --format csv"""
+  dist-advisor fit --model qwen2.5-7b --gpus 4xA10 --method qlora --checkpointing full --format csv
+  dist-advisor fit --model llama-8b --gpus 8xA100-80GB --plot limits.svg"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -27,6 +29,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
             action.required = False
     command.add_argument("--gpu", metavar="KIND", help="a card: the fewest of it that do, in place of --gpus")
     command.add_argument("--strategy", action="append", metavar="S", help="only this one; may be repeated")
+    add_plot_flag(command, "memory against sequence, micro-batch and GPUs, and the frontier of what fits")
     command.add_argument("--require-fit", action="store_true", help="exit with 1 when nothing fits")
 
 
@@ -55,8 +58,16 @@ def run(parsed: argparse.Namespace) -> int:
     notes = [f"{name} left out: {why}" for name, why in left_out.items()]
     title = f"{model.name} on {parsed.gpus}: what fits"
     emit(parsed, document, rows, lambda c: draw(c, title, rows, not only_count), notes)
+    picture(parsed, lambda: draw_picture(model, cluster, parsed.strategy, fields))
     works = any(row["micro_batch"] or row["seq_len"] or row["fewest_gpus"] for row in rows)
     return 1 if parsed.require_fit and not works else 0
+
+
+def draw_picture(model: Any, cluster: Any, strategies: list[str] | None, fields: dict[str, Any]) -> Figure:
+    """Memory against what may grow."""
+    from selector.plots import limits
+
+    return limits(model, cluster, strategies, **fields)
 
 
 def draw(console: Console, title: str, rows: list[dict[str, Any]], sizes: bool) -> None:

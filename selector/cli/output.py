@@ -12,6 +12,7 @@ from estimators.errors import InputError
 from selector.cli.parser import FORMATS
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import Console
 
 Rows = Sequence[Mapping[str, Any]]
@@ -27,6 +28,10 @@ def check_format(parsed: argparse.Namespace) -> None:
             raise InputError(f"--out {parsed.out}: there is no folder {folder}")
         if os.path.isdir(parsed.out):
             raise InputError(f"--out {parsed.out} is a folder; name a file")
+    if getattr(parsed, "plot", None):
+        from selector.plots import check
+
+        check(parsed.plot)
 
 
 def emit(
@@ -46,6 +51,16 @@ def emit(
     if not parsed.quiet:
         for note in notes:
             print(f"note: {note}", file=sys.stderr)
+
+
+def picture(parsed: argparse.Namespace, draw: Callable[[], Figure]) -> None:
+    """Write the picture that ``--plot`` asks for; :func:`check_format` has looked at its name already."""
+    if getattr(parsed, "plot", None):
+        from selector.plots import save
+
+        save(draw(), parsed.plot)
+        if not parsed.quiet:
+            print(f"the picture is in {parsed.plot}", file=sys.stderr)
 
 
 def drawn(draw: Callable[[Console], None], out: str | None) -> str | None:

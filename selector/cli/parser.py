@@ -154,6 +154,11 @@ def add_output_flags(command: argparse.ArgumentParser) -> None:
     group.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
 
 
+def add_plot_flag(command: argparse.ArgumentParser, what: str) -> None:
+    """``--plot FILE`` for commands whose answer can be drawn; ``what`` says what the picture shows."""
+    command.add_argument("--plot", metavar="FILE", help=f"also draw {what} (.png, .svg, .pdf)")
+
+
 def add_question_flags(command: argparse.ArgumentParser, need_model: bool = True) -> None:
     """``--model``, ``--gpus``, the cluster's facts and the whole workload."""
     question = command.add_argument_group("question")

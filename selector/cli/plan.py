@@ -7,8 +7,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from estimators.errors import InputError, short
-from selector.cli.output import check_format, emit
-from selector.cli.parser import CLUSTER_FLAGS, add_run_flags, workload_fields
+from selector.cli.output import check_format, emit, picture
+from selector.cli.parser import CLUSTER_FLAGS, add_plot_flag, add_run_flags, workload_fields
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,6 +39,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     question.add_argument("--tflops", metavar="X", help="dense TFLOPS of a card that the catalogue has none for")
     question.add_argument("--bandwidth", metavar="X", help="its memory bandwidth in GB/s")
     question.add_argument("--trust-remote-code", action="store_true", help="run a model's own code to read its shapes")
+    add_plot_flag(command, "time and cost against the number of GPUs")
     add_run_flags(command)
 
 
@@ -101,6 +102,7 @@ def run(parsed: argparse.Namespace) -> int:
         "notes": said,
     }
     emit(parsed, document, rows, lambda console: draw(console, found, said), found.notes)
+    picture(parsed, lambda: found.plot(deadline_seconds=deadline, budget=budget))
     if parsed.format in ("csv", "markdown") and not parsed.quiet:
         import sys
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from selector.cli.output import check_format, emit
-from selector.cli.parser import add_question_flags, question_of
+from selector.cli.output import check_format, emit, picture
+from selector.cli.parser import add_plot_flag, add_question_flags, question_of
 
 EXAMPLE = """examples:
   dist-advisor recommend --model llama-8b --gpus 8xA100-80GB --team pytorch
@@ -28,6 +28,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     group.add_argument("--strategy", metavar="S", help="the choice is yours; the rest is as before")
     group.add_argument("--emit", metavar="DIR", help="write the files to run it there")
     group.add_argument("--force", action="store_true", help="--emit may overwrite files that are there")
+    add_plot_flag(command, "the memory of the choice by instant; where nothing fits, of what came nearest")
     group.add_argument("--require-fit", action="store_true", help="exit with 1 when nothing fits")
 
 
@@ -51,5 +52,6 @@ def run(parsed: argparse.Namespace) -> int:
         from selector.report.recommendation import rows
 
         emit(parsed, {}, rows(answer) if parsed.format != "table" else [], lambda c: c.print(answer), notes)
+    picture(parsed, answer.plot)
     fits = answer.estimate is not None and answer.estimate.verdict in ("fits", "tight")
     return 1 if parsed.require_fit and not fits else 0

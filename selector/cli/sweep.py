@@ -7,9 +7,11 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from selector.cli.output import check_format, emit
+from selector.cli.output import check_format, emit, picture
+from selector.cli.parser import add_plot_flag
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import Console
 
 EXAMPLE = """examples:
@@ -31,6 +33,7 @@ An interrupted sweep goes on where it stopped when the same command is given aga
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.epilog = EXAMPLE
     command.add_argument("file", metavar="FILE", help="YAML or CSV")
+    add_plot_flag(command, "the combinations beside what their cards have")
     command.add_argument("--processes", metavar="N", help="processes (as many as there are cores)")
     command.add_argument("--partial", metavar="FILE", help="where rows are kept meanwhile (FILE.partial)")
 
@@ -54,8 +57,15 @@ def run(parsed: argparse.Namespace) -> int:
     if failed:
         notes.append(f"{failed} of {len(rows)} combinations could not be answered: see column error")
     emit(parsed, {"schema": "dist-advisor/sweep/1", "rows": rows}, rows, lambda c: draw(c, rows), notes)
+    picture(parsed, lambda: draw_picture(rows))
     partial.remove()
     return 0
+
+
+def draw_picture(rows: list[dict[str, Any]]) -> Figure:
+    from selector.plots import combinations
+
+    return combinations(rows)
 
 
 def with_all_columns(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

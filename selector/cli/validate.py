@@ -5,9 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from estimators.errors import InputError, NotModelled
-from selector.cli.output import check_format, write
+from selector.cli.output import check_format, picture, write
+from selector.cli.parser import add_plot_flag
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 EXAMPLE = """examples:
   dist-advisor validate --cases
@@ -19,6 +25,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("folder", nargs="?", metavar="DIR", help="a folder that recommend --emit wrote")
     command.add_argument("--cases", nargs="?", const="", metavar="FILE",
                          help="measured runs, one JSON object a line; without FILE the published ones of the package")  # fmt: skip
+    add_plot_flag(command, "predicted against measured (with --cases)")
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -40,6 +47,7 @@ def run(parsed: argparse.Namespace) -> int:
         document["by_quantity"]["tokens_per_s"] = {name: getattr(found, name) for name in names}
     except InputError:
         pass  # a file without speeds: the memory scores stand alone
+    picture(parsed, lambda: draw_picture(document))
     if parsed.format == "json":
         write(parsed, json.dumps(document, indent=1) + "\n")
         return 0
@@ -48,3 +56,9 @@ def run(parsed: argparse.Namespace) -> int:
     text = published_print.PRINTERS[parsed.format](document)
     print(text) if not parsed.out else write(parsed, text + "\n")
     return 0
+
+
+def draw_picture(document: Mapping[str, Any]) -> Figure:
+    from selector.plots import accuracy
+
+    return accuracy(document)
