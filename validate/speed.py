@@ -4,8 +4,9 @@
 
 Error = predicted / measured - 1 of tokens per second and GPU, averaged inside groups of rows (one run script each),
 then over groups. ``held out``: every row predicted with constants fitted without any row of its model size
-(``data/speed_fits.json``, written by ``docs/evidence/time_fit.py``). Baseline: the median MFU of the other sizes' rows
-with the same card and checkpointing.
+(``data/speed_fits.json``, written by ``docs/evidence/time_fit.py``). Baselines: the median MFU of the other sizes' rows
+with the same card and checkpointing; and, on the rows that it answered, llm-analysis (``data/llm_analysis.json``, written
+by ``docs/evidence/llm_analysis_rows.py`` with its version), beside ours on the same rows.
 """
 
 from __future__ import annotations
@@ -118,6 +119,21 @@ def baseline(rows: Sequence[Row]) -> list[float]:
     return errors
 
 
+def other_tool(rows: Sequence[Row]) -> tuple[Score, ...]:
+    """Ours held out, and llm-analysis at each of its efficiencies, on the rows of ``rows`` that it answered."""
+    kept = json.loads((DATA / "llm_analysis.json").read_text(encoding="utf-8"))
+    answered = kept["tokens_per_s_per_gpu"]
+    some = [row for row in rows if row.case.id in answered]
+    if not some:
+        return ()
+    name = f"{kept['tool']} {kept['version']}"
+    found = [score(f"ours, on the rows that {name} answers", some)]
+    for efficiency, what in kept["efficiencies"].items():
+        errors = [answered[row.case.id][efficiency] / row.measured - 1 for row in some]
+        found.append(score(f"{name}, efficiency {efficiency}: {what}", some, errors))
+    return tuple(found)
+
+
 def _kind(row: Row) -> tuple[str, bool]:
     run = row.case.run
     return run.cluster.gpu.id, run.workload.checkpointing != "none"
@@ -129,6 +145,7 @@ class Report:
 
     headline: Score
     headline_baseline: Score
+    other_tool: tuple[Score, ...]  # ours first, then the other tool, on the same rows
     classes: tuple[Score, ...]
     rankings: tuple[Ranking, ...]
     worst: tuple[Row, ...]
@@ -156,6 +173,7 @@ def report(path: str | None = None) -> Report:
     return Report(
         score(f"{DENSE}: held out by size", seen),
         score("its baseline: median MFU, held out by size", seen, baseline(seen)),
+        other_tool(seen),
         tuple(score(name, rows[name]) for name in names),
         rank(everything),
         tuple(sorted(everything, key=lambda r: -abs(r.error))[:12]),
@@ -166,8 +184,9 @@ def report(path: str | None = None) -> Report:
 def lines(found: Report, markdown: bool) -> list[str]:
     """The report as a table, for a terminal or a page."""
     head = ("class", "rows", "groups", "MAPE", "by row", "bias", "p90", "worst", "in band", "band")
-    table = [_cells(s) for s in (found.headline, found.headline_baseline, *found.classes)]
-    table[1][-2:] = ["", ""]
+    table = [_cells(s) for s in (found.headline, found.headline_baseline, *found.other_tool, *found.classes)]
+    for row in (table[1], *table[3 : 2 + len(found.other_tool)]):
+        row[-2:] = ["", ""]  # the others give no band
     out = _drawn(head, table, markdown)
     out += ["", *_drawn(("ranking", "pairs", "right", "share"), [
         [r.name, str(r.pairs), str(r.right), f"{r.share:.0%}" if r.pairs else ""] for r in found.rankings
@@ -206,6 +225,7 @@ def document(found: Report) -> dict[str, object]:
         "schema": "dist-advisor/speed/1",
         "headline": asdict(found.headline),
         "baseline": asdict(found.headline_baseline),
+        "other_tool": [asdict(s) for s in found.other_tool],
         "classes": [asdict(s) for s in found.classes],
         "rankings": [asdict(r) | {"share": r.share} for r in found.rankings],
         "skipped": [{"id": i, "why": why} for i, why in found.skipped],

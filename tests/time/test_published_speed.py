@@ -27,6 +27,12 @@ def test_dense_rows_with_one_model_size_held_out(found: Report) -> None:
     assert held.mape < 0.75 * found.headline_baseline.mape
 
 
+def test_beside_llm_analysis_on_the_rows_that_it_answers(found: Report) -> None:
+    ours, *theirs = found.other_tool
+    assert ours.n >= 60 and all(t.n == ours.n and "llm-analysis 0." in t.name for t in theirs)
+    assert theirs and ours.mape < 0.5 * min(t.mape for t in theirs)
+
+
 def test_pairs_are_put_in_the_measured_order(found: Report) -> None:
     assert all(ranking.share >= 0.85 for ranking in found.rankings)
     assert sum(ranking.pairs for ranking in found.rankings) > 200
