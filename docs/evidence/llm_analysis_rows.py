@@ -42,7 +42,8 @@ def seconds(case: Case, efficiency: float) -> float:
     inner = inner or hidden * number(config, "expansion_ratio") or 4 * hidden
     model = ModelConfig(
         name=run.model.name, num_layers=run.model.num_layers, n_head=heads, hidden_dim=hidden,
-        vocab_size=number(config, "vocab_size"), max_seq_len=load.seq_len, num_key_value_heads=number(config, "num_key_value_heads") or heads,
+        vocab_size=number(config, "vocab_size"), max_seq_len=load.seq_len,
+        num_key_value_heads=number(config, "num_key_value_heads") or heads,
         ffn_embed_dim=inner, expansion_ratio=inner / hidden,
     )  # fmt: skip
     gated = any("gate" in p.name or ".w3" in p.name for part in run.model.blocks for p in part.parameters)

@@ -9,8 +9,8 @@ from estimators.time.constants import LOGIT_BYTES
 from estimators.time.flops import Flops, micro_flops
 from estimators.time.network import Three, Wires, total, wires
 from estimators.time.offload import Offload, offload
-from estimators.time.optimizer_step import is_fused, step_bytes
-from estimators.time.shapes import token_work
+from estimators.time.optimizer_step import is_fused, muon_flops, step_bytes
+from estimators.time.towers import streams
 from estimators.time.traffic import Traffic, traffic
 from estimators.time.volumes import Message, messages
 from estimators.values import dataclass
@@ -50,6 +50,7 @@ class Amounts:
     fetches: int  # modules that ZeRO-3 fetches one by one in a pass
     sent: Sent
     optimizer_bytes: float
+    optimizer_flops: float
     fused: bool
     offload: Offload
     model_flops: float
@@ -60,13 +61,16 @@ class Amounts:
 @lru_cache(maxsize=2048)
 def amounts(run: Run) -> Amounts:
     """The amounts of a run."""
-    load, work = run.workload, token_work(run.model)
+    load, passing = run.workload, streams(run)
+    work, calls = passing.streams[0].work, sum(stream.work.calls for stream in passing.streams)
     flops, k = micro_flops(run), load.grad_accum
     return Amounts(
-        k, k * load.micro_batch * load.seq_len, flops, work.expert_products / work.products if work.products else 0.0,
-        traffic(run), logit_bytes(load.loss, load.loss_kernel), load.compile, load.quant == "gptq4", work.calls,
-        work.calls if run.strategy.base == "zero3" else 0, _sent(messages(run), k, run.cluster.gpus_per_node),
-        step_bytes(run), is_fused(run), offload(run), k * flops.model, k * flops.hardware, _notes(run, work.notes),
+        k, k * load.micro_batch * passing.streams[0].length, flops,
+        work.expert_products / work.products if work.products else 0.0, traffic(run),
+        logit_bytes(load.loss, load.loss_kernel), load.compile, load.quant == "gptq4", calls,
+        calls if run.strategy.base == "zero3" else 0, _sent(messages(run), k, run.cluster.gpus_per_node),
+        step_bytes(run), muon_flops(run), is_fused(run), offload(run), k * flops.model, k * flops.hardware,
+        _notes(run, passing.notes),
     )  # fmt: skip
 
 
@@ -84,8 +88,8 @@ def _sent(found: tuple[Message, ...], micro_steps: int, per_node: int) -> Sent:
 
 
 def _notes(run: Run, found: tuple[str, ...]) -> tuple[str, ...]:
-    if run.settings.optimizer == "muon":
-        return (*found, "muon's orthogonalisation is not timed")
+    if run.settings.optimizer == "muon" and run.strategy.engine == "fsdp2" and run.shards > 1:
+        return (*found, "muon: every rank of FSDP2 is taken to orthogonalise whole matrices, the slow side")
     return found
 
 

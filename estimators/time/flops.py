@@ -6,7 +6,8 @@ A multiply-add counts as 2. Formulas T.1-T.4 of ``docs/formulas-time.md``.
 from __future__ import annotations
 
 from estimators.run import Run
-from estimators.time.shapes import TokenWork, token_work
+from estimators.time.shapes import TokenWork
+from estimators.time.towers import streams
 from estimators.values import dataclass
 
 # Share of the forward pass of checkpointed blocks that runs again in backward: (products, attention).
@@ -62,24 +63,33 @@ def attention_forward(work: TokenWork, seq_len: int, skips: bool) -> float:
 
 
 def micro_flops(run: Run) -> Flops:
-    """T.1-T.4 for one micro-step: micro_batch x seq_len tokens.
+    """T.1-T.4 for one micro-step: micro_batch x seq_len tokens, and micro_batch images or clips where there are towers.
 
     forward 2 P; backward 2 P_input + 2 P_weight, with P the elements that multiply, P_input those that pass a
     gradient on, P_weight those that train; recompute adds 2 P_blocks x its share. Full training: 6 P, 8 P with
     checkpointing; LoRA: 4 P, 6 P.
     """
-    work, load = token_work(run.model), run.workload
-    tokens = load.micro_batch * load.seq_len
+    load = run.workload
     again, attention_again = RECOMPUTED[load.checkpointing]
     skips = load.attention != "eager" and load.padding == "none"
-    forward = 2 * work.products
-    backward = 2 * (work.input_grad + work.weight_grad)
-    recompute = 2 * again * work.blocks
-    scores, convention = attention_forward(work, load.seq_len, skips), attention_forward(work, load.seq_len, False)
     passes = BACKWARD_ATTENTION if load.attention != "eager" else 2.0
-    model = forward + backward + 3 * convention
-    return Flops(
-        tokens * forward, tokens * (backward + recompute), tokens * scores,
-        tokens * scores * (passes + attention_again), tokens * model,
-        tokens * (model + recompute + attention_again * convention),
-    )  # fmt: skip
+    sums = [0.0] * 6
+    for stream in streams(run).streams:
+        work, tokens = stream.work, load.micro_batch * stream.length
+        forward = 2 * work.products
+        backward = 2 * (work.input_grad + work.weight_grad)
+        recompute = 2 * again * work.blocks
+        scores, convention = (
+            attention_forward(work, stream.length, skips),
+            attention_forward(work, stream.length, False),
+        )
+        behind = 1.0 if work.input_grad else 0.0  # a frozen tower in front of everything that trains has no backward
+        if not behind:
+            recompute = 0.0
+        model = forward + backward + (1 + 2 * behind) * convention
+        for index, value in enumerate((
+            forward, backward + recompute, scores, behind * scores * (passes + attention_again), model,
+            model + recompute + behind * attention_again * convention,
+        )):  # fmt: skip
+            sums[index] += tokens * value
+    return Flops(*sums)

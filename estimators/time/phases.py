@@ -30,12 +30,13 @@ FORMULAS = {
     "network between nodes": "collectives that compute does not hide (N.3, S.1)",
     "host copies": "copies over PCIe that compute does not hide (O.1, O.2)",
     "optimizer": "bytes of parameters, gradients, states / memory bandwidth (T.9)",
+    "orthogonalisation": "FLOPs of Muon's iterations / best measured rate (T.11)",
     "CPU optimizer": "parameters of a node / rate of its CPU, and the copy back (O.3)",
     "NVMe": "bytes of states and parameters / rate of the node's disks (O.4)",
 }
 RESOURCE = dict(zip(FORMULAS, (
     "compute", "compute", "memory bandwidth", "memory bandwidth", "memory bandwidth", "launches", "links", "network",
-    "PCIe", "memory bandwidth", "CPU Adam", "NVMe",
+    "PCIe", "memory bandwidth", "compute", "CPU Adam", "NVMe",
 ), strict=True))  # fmt: skip
 
 FORWARD_LOGITS = 0.4  # of the bytes per logit; the rest moves in backward
@@ -78,6 +79,7 @@ def part_seconds(work: Amounts, card: Rates, network: Links, i: int) -> Seconds:
         *(k * (f + b) for f, b in zip(forward, backward, strict=True)),
         links, nets, copies,
         work.optimizer_bytes * cost.foreach[0 if work.fused else 1] / rate,
+        work.optimizer_flops / card.matmul[2 - i],
         adam_seconds(load, i) + load.up / host if load.adam else 0.0,
         nvme_seconds(load, i) if load.nvme_read else 0.0,
     )  # fmt: skip

@@ -5,16 +5,17 @@ Everything here is per token and independent of how the run is split; a model of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from estimators.model.spec import ModelSpec, Parameter, Part
-from estimators.values import dataclass
+from estimators.values import dataclass, replace
 
 PRODUCTS = ("linear", "conv1d", "experts", "other")  # kinds whose tensors multiply the activations
 ACTIVE_KEYS = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_k", "top_k")
 ADAPTER_ENDS = 0.5  # an adapter reads its layer's input once more, and adds to its output: half of a layer's own moves
-NOT_TOKENS = ("vision", "audio", "projector")  # parts that see images or sound, whose number nobody gave
+ROLE_HEADS = {"audio": ("encoder_attention_heads",)}
+NOT_TOKENS = ("vision", "audio", "projector")  # parts that see images or sound
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,6 @@ class TokenWork:
     layers: int
     pairs: tuple[tuple[int, int, int, int, bool], ...]
     quantised: int  # stored in a packed format and expanded at every use
-    notes: tuple[str, ...]
 
 
 def number(config: Mapping[str, object], *keys: str) -> int:
@@ -85,20 +85,55 @@ def text_config(config: Mapping[str, object]) -> Mapping[str, object]:
 
 @lru_cache(maxsize=1024)
 def token_work(model: ModelSpec) -> TokenWork:
-    """The sums of a network. Llama-2-7B: ``products`` 6_607_077_376 = 32 x 202_375_168 + 32000 x 4096."""
-    config = text_config(model.config)
-    head = _head(model)
-    sums = dict.fromkeys(("products", "input_grad", "weight_grad", "expert", "moved"), 0.0)
-    flows, quantised, calls, skipped = False, 0, 0, False
-    pairs: list[tuple[int, int, int, int, bool]] = []
-    towers = any(part.role not in NOT_TOKENS for part in model.blocks)  # beside a text model; alone they are the model
+    """The sums of a network's text, or of all of it where it has none. Towers beside the text: :func:`tower_work`.
+
+    Llama-2-7B: ``products`` 6_607_077_376 = 32 x 202_375_168 + 32000 x 4096.
+    """
+    head, trains = _head(model), 1.0 if _head_trains(model) else 0.0
+    parts = [(part, flows) for part, flows in _flowing(model) if part not in towers(model)]
+    found = _work(parts, text_config(model.config))
+    return replace(
+        found, products=found.products + head[0], input_grad=found.input_grad + head[0],
+        weight_grad=found.weight_grad + trains * head[0], head=head[0], vocabulary=head[1], layers=model.num_layers,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def tower_work(model: ModelSpec, tower: Part) -> TokenWork:
+    """The sums of a vision or audio tower, per patch or frame that passes through it."""
+    parts = [(part, flows) for part, flows in _flowing(model) if part is tower]
+    return _work(parts, tower_config(model, tower))
+
+
+@lru_cache(maxsize=1024)
+def towers(model: ModelSpec) -> tuple[Part, ...]:
+    """Blocks that see images or sound beside a text; none where they are the whole model."""
+    if all(part.role in NOT_TOKENS for part in model.blocks):
+        return ()
+    return tuple(part for part in model.blocks if part.role in NOT_TOKENS)
+
+
+def tower_config(model: ModelSpec, tower: Part) -> Mapping[str, object]:
+    """The part of a configuration that describes a tower."""
+    inner = model.config.get(f"{tower.role}_config")
+    return inner if isinstance(inner, Mapping) else model.config
+
+
+def _flowing(model: ModelSpec) -> Iterator[tuple[Part, bool]]:
+    """Blocks, and whether a gradient passes through them: something in them or before them trains."""
+    flows = False
     for part in model.parts:
         flows = flows or any(p.trainable for p in part.parameters)
-        if towers and part.role in NOT_TOKENS:
-            skipped = True
-            continue
-        if not part.is_block:
-            continue
+        if part.is_block:
+            yield part, flows
+
+
+def _work(parts: Sequence[tuple[Part, bool]], config: Mapping[str, object]) -> TokenWork:
+    """The sums over some blocks."""
+    sums = dict.fromkeys(("products", "input_grad", "weight_grad", "expert", "moved"), 0.0)
+    quantised, calls, layers = 0, 0, 0
+    pairs: list[tuple[int, int, int, int, bool]] = []
+    for part, flows in parts:
         share = active_share(part, config)
         for p in part.parameters:
             weight = part.count * weight_of(p, share)
@@ -109,12 +144,11 @@ def token_work(model: ModelSpec) -> TokenWork:
             sums["moved"] += part.count * ends_of(p, share) * (ADAPTER_ENDS if "lora_" in p.name else 1.0)
             quantised += part.count * p.numel if p.stored_bytes is not None else 0
             calls += part.count if weight else 0
+        layers += part.count
         pairs += attention_pairs(part, config)
-    blocks, trains = sums["products"], 1.0 if _head_trains(model) else 0.0
-    notes = ("vision and audio towers are not timed: how many images a sample has is not known",) if skipped else ()
     return TokenWork(
-        blocks + head[0], sums["input_grad"] + head[0], sums["weight_grad"] + trains * head[0], blocks, sums["expert"],
-        head[0], head[1], sums["moved"], calls, model.num_layers, tuple(pairs), quantised, notes,
+        sums["products"], sums["input_grad"], sums["weight_grad"], sums["products"], sums["expert"], 0.0, 0,
+        sums["moved"], calls, layers, tuple(pairs), quantised,
     )  # fmt: skip
 
 
@@ -140,8 +174,16 @@ def _head_trains(model: ModelSpec) -> bool:
 
 def attention_pairs(part: Part, config: Mapping[str, object]) -> list[tuple[int, int, int, int, bool]]:
     """Attention layers of a run of blocks: (layers, heads, query width + value width of a head, window, causal)."""
-    heads = number(config, "num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads")
-    hidden = number(config, "hidden_size", "d_model", "n_embd")
+    heads = number(
+        config,
+        "num_attention_heads",
+        "n_head",
+        "n_heads",
+        "num_heads",
+        *ROLE_HEADS.get(part.role, ()),
+        "decoder_attention_heads",
+    )
+    hidden = number(config, *(("embed_dim",) if part.role in NOT_TOKENS else ()), "hidden_size", "d_model", "n_embd")
     if not heads or not hidden:
         return []
     width = number(config, "head_dim", "d_kv") or hidden // heads

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from estimators.run import Run
 from estimators.time.flops import RECOMPUTED
-from estimators.time.shapes import token_work
+from estimators.time.towers import streams
 from estimators.values import dataclass
 
 # How often a packed weight is expanded per micro-step (forward, backward), and what that moves per element.
@@ -31,15 +31,21 @@ class Traffic:
 
 def traffic(run: Run) -> Traffic:
     """T.5 for one micro-step. Llama-2-7B, s = 4096, b = 2: ``forward`` 2 x 8192 tokens x 2.54e6 elements = 41.6e9."""
-    work, load, settings = token_work(run.model), run.workload, run.settings
-    tokens = load.micro_batch * load.seq_len
+    load, settings = run.workload, run.settings
     again = RECOMPUTED[load.checkpointing][0]
     if load.checkpointing == "selective":
         again = 1.0  # products are kept, what lies between them is not
-    ends = 2.0 * tokens * work.moved * (2 if settings.compute_dtype == "fp32" else 1)
-    scores = 0.0
-    if load.attention == "eager":
-        scores = float(tokens) * load.seq_len * sum(layers * heads for layers, heads, _, _, _ in work.pairs)
-    packed = work.quantised * (PACKED_BYTES.get(load.quant, 0.5625) + 4.0)
+    ends = scores = 0.0
+    quantised = 0
+    found = streams(run).streams
+    for stream in found:
+        work, tokens = stream.work, load.micro_batch * stream.length
+        ends += 2.0 * tokens * work.moved * (2 if settings.compute_dtype == "fp32" else 1)
+        quantised += work.quantised
+        if load.attention == "eager":
+            scores += float(tokens) * stream.length * sum(layers * heads for layers, heads, _, _, _ in work.pairs)
+    text = found[0]
+    logits = float(load.micro_batch * text.length) * text.work.vocabulary
+    packed = quantised * (PACKED_BYTES.get(load.quant, 0.5625) + 4.0)
     casts = AUTOCAST_BYTES * run.model.num_params if settings.autocast and settings.param_dtype == "fp32" else 0
-    return Traffic(ends, ends * (2 + again), float(tokens) * work.vocabulary, scores, packed, 2 + again, float(casts))
+    return Traffic(ends, ends * (2 + again), logits, scores, packed, 2 + again, float(casts))
