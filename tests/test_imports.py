@@ -100,6 +100,7 @@ def test_engines_do_not_import_each_other() -> None:
         "import estimators",
         "import selector",
         "import selector.cli",
+        "from validate import validate",
         "from estimators import estimate; estimate('llama-8b', '4xA10', 'zero3').verdict",
         "from selector.cli import main; main(['estimate', '--model', 'llama-8b', '--gpus', '4xA10', '--format', 'json'])",
         "from selector.cli import main; main(['explain', '--model', 'llama-8b', '--gpus', '4xA10', 'zero2', 'zero3'])",

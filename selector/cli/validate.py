@@ -1,4 +1,4 @@
-"""``dist-advisor validate --cases FILE``: predictions beside measured runs, scored."""
+"""``dist-advisor validate``: an emitted folder started and measured, or measured cases scored."""
 
 from __future__ import annotations
 
@@ -8,33 +8,80 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from estimators.errors import InputError, NotModelled
-from selector.cli.output import check_format, picture, write
-from selector.cli.parser import add_plot_flag
+from estimators.errors import InputError
+from selector.cli.output import check_format, emit, picture, write
+from selector.cli.parser import add_plot_flag, add_run_flags, workload_fields
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 EXAMPLE = """examples:
-  dist-advisor validate --cases
+  dist-advisor validate run/
+  dist-advisor validate run/ --mode cpu --nproc 2
+  dist-advisor validate my_folder/ --model llama-8b --gpus 4xA10 --seq-len 1024
+  dist-advisor validate --config ds_config.json --model llama-8b --gpus 4xA10
   dist-advisor validate --cases my_runs.jsonl --format json"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.epilog = EXAMPLE
-    command.add_argument("folder", nargs="?", metavar="DIR", help="a folder that recommend --emit wrote")
+    command.add_argument("folder", nargs="?", metavar="DIR", help="a folder that recommend --emit wrote, or your own")
+    command.add_argument("--mode", default="auto", metavar="M", help="auto, gpu, cpu, simulate or rehearse (auto)")
+    command.add_argument("--nproc", type=int, metavar="N", help="ranks to start on this machine")
+    command.add_argument("--layers", type=int, metavar="N", help="run so many blocks of the model")
+    command.add_argument("--timeout", type=float, default=900.0, metavar="S",
+                         help="seconds without a sign of life from any rank before all are stopped (900)")  # fmt: skip
     command.add_argument("--cases", nargs="?", const="", metavar="FILE",
                          help="measured runs, one JSON object a line; without FILE the published ones of the package")  # fmt: skip
     add_plot_flag(command, "predicted against measured (with --cases)")
+    command.add_argument("--all", action="store_true", help="every category of every instant in the table")
+    command.add_argument("--keep", metavar="DIR", help="keep what the ranks wrote and printed there")
+    own = command.add_argument_group("a folder of your own")
+    own.add_argument("--config", metavar="FILE", help="a DeepSpeed JSON, accelerate YAML or TrainingArguments file")
+    own.add_argument("--model", metavar="M", help="catalogue name, folder, config.json or id")
+    own.add_argument("--gpus", metavar="C", help="4xA10, 8xA100-80GB, 2x8xH100")
+    own.add_argument("--trust-remote-code", action="store_true", help="run a model's own code to read its shapes")
+    add_run_flags(command)
 
 
 def run(parsed: argparse.Namespace) -> int:
     check_format(parsed)
-    if parsed.cases is None:
-        raise NotModelled(
-            "validate starts no engine from a folder yet: score measured runs with --cases, compare with the real engine "
-            "at full size with python -m validate.simulate, or on this machine with python -m validate.cells"
-        )
+    if parsed.cases is not None:
+        return _cases(parsed)
+    if parsed.folder is None and parsed.config is None:
+        raise InputError("name a folder that recommend --emit wrote, a --config FILE, or --cases")
+    return _folder(parsed)
+
+
+def _folder(parsed: argparse.Namespace) -> int:
+    from validate.session import run as validate
+    from validate.table import draw, progress
+
+    if parsed.timeout <= 0:
+        raise InputError(f"--timeout {parsed.timeout:g}: give seconds, more than 0")
+    asked: dict[str, Any] = workload_fields(parsed)
+    model = parsed.model
+    if model is not None and parsed.trust_remote_code:
+        from estimators.model import resolve_model
+
+        model = resolve_model(model, trust_remote_code=True)
+    folder = parsed.folder or os.path.dirname(os.path.abspath(parsed.config))
+    with progress(parsed.quiet) as told:
+        report = validate(
+            folder, parsed.mode, nproc=parsed.nproc, layers=parsed.layers, timeout=parsed.timeout, progress=told,
+            keep=parsed.keep, model=model, gpus=parsed.gpus, config=parsed.config, **asked,
+        )  # fmt: skip
+    notes = [f"mode {report.mode}: {report.why}", *report.notes]
+    rows = [
+        {"instant": r.instant, "place": r.place, "category": r.category, "predicted_bytes": r.predicted,
+         "measured_bytes": r.measured, "agrees": r.agrees}
+        for r in report.rows
+    ]  # fmt: skip
+    emit(parsed, report.document(), rows, lambda console: draw(console, report, parsed.all), notes)
+    return report.exit_status
+
+
+def _cases(parsed: argparse.Namespace) -> int:
     if parsed.cases and not os.path.isfile(parsed.cases):
         raise InputError(f"--cases {parsed.cases}: there is no such file")
     from validate import published, published_cases, published_print, speed

@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(wrong, file=sys.stderr)
         return 2
     warnings.filterwarnings("ignore")
-    from validate.simulate.network import at_depth
+    from validate.depth import at_depth
     from validate.simulate.simulation import simulate
 
     try:

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 
 from estimators.run import Run
+from validate.depth import at_depth, depth_of
 from validate.simulate.categories import Categories
 from validate.simulate.engines import build_engine
 from validate.simulate.ledger import Ledger
 from validate.simulate.moments import Composition, Trace, instants_of, sites_at, traces
-from validate.simulate.network import at_depth, batch, build, depth_of, head, vocabulary
+from validate.simulate.network import batch, build, head, vocabulary
 from validate.simulate.world import fake_world
 
 

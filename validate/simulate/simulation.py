@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from estimators.run import Run
+from validate.depth import at_depth, depth_of, period_of
 from validate.simulate.fold import Depth, NotFoldable, folded
 from validate.simulate.moments import Composition, instants_of
-from validate.simulate.network import at_depth, depth_of, needy_ranks, period_of
+from validate.simulate.network import needy_ranks
 from validate.simulate.run import Measured, measure
 
 FOLDED_ENGINES = ("torch", "ddp", "fsdp1", "fsdp2")

@@ -1,0 +1,204 @@
+"""Starts the ranks of a job, watches them, and leaves none behind.
+
+Workers are started by the path of ``worker.py`` in a session of their own, so that one signal reaches everything that
+they started. What ends a run early - a rank that fails or dies, no sign of life within the limit, an interrupt - ends
+with every process stopped, and the answer says why.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from validate.failure import ended
+from validate.job import Broken, Job, events, read_result, result_path, write_job
+
+WORKER = Path(__file__).resolve().parent / "worker.py"
+LOOK = 0.1  # seconds between two looks at the ranks
+GRACE = 5.0  # seconds that the other ranks have to say what they saw, once one has failed
+LOG_LINES = 15  # of a rank's log that a report quotes
+
+Progress = Callable[[int, str], None]  # task and phase of the rank that is furthest behind
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which ranks this launcher starts, and where they meet. ``per_process``: a process a rank, else forks of one."""
+
+    ranks: tuple[int, ...]
+    world: int
+    per_process: bool
+    environment: Mapping[str, str]
+
+
+def local(mode: str, ranks: int) -> Place:
+    """Every rank on this machine. A rehearsal and a simulation are one process, which is rank 0 of the world."""
+    here = tuple(range(ranks)) if mode in ("cpu", "gpu") else (0,)
+    meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "LOCAL_WORLD_SIZE": str(len(here))}
+    return Place(here, ranks, mode == "gpu", meet)
+
+
+def launch(
+    job: Job, place: Place, seconds: float, progress: Progress = lambda task, phase: None, keep: Path | None = None
+) -> list[list[Any]]:
+    """Results by task and rank: what a rank measured, or ``Broken``. ``seconds``: without a sign of life from any rank.
+
+    ``keep`` names a folder in which the job's files stay; without it they are deleted.
+    """
+    with _folder(keep) as folder:
+        write_job(folder, job)
+        workers: list[subprocess.Popen[bytes]] = []
+        first: Broken | None
+        try:
+            for group in [(rank,) for rank in place.ranks] if place.per_process else [place.ranks]:
+                workers.append(_start(folder, group, place))
+            first = _watch(folder, job, place, workers, seconds, progress)
+        except KeyboardInterrupt:
+            first = Broken("interrupted", "interrupted", place.ranks[0], _phase(folder, place.ranks)[1])
+        finally:
+            for worker in workers:
+                stop(worker)
+        return [[_result(folder, rank, task, first) for rank in _told(job, place)] for task in range(len(job.tasks))]
+
+
+def _told(job: Job, place: Place) -> Sequence[int]:
+    """Ranks whose results lie in the folder: those started here, and all of them where rank 0 collects."""
+    return range(job.ranks) if job.gathers and 0 in place.ranks else place.ranks
+
+
+def _result(folder: Path, rank: int, task: int, first: Broken | None) -> Any:
+    found = read_result(folder, rank, task)
+    if first is not None and (found is None or isinstance(found, Broken)):
+        return first
+    return found
+
+
+def _start(folder: Path, ranks: tuple[int, ...], place: Place) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, **place.environment, "WORLD_SIZE": str(place.world)}
+    if place.per_process:
+        environment.setdefault("LOCAL_RANK", str(ranks[0]))
+        environment["RANK"] = str(ranks[0])
+    with open(folder / f"rank-{ranks[0]}.log", "ab") as log:
+        return subprocess.Popen(
+            [sys.executable, str(WORKER), str(folder), *map(str, ranks)],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True,
+        )  # fmt: skip
+
+
+def _watch(
+    folder: Path, job: Job, place: Place, workers: list[subprocess.Popen[bytes]], seconds: float, progress: Progress
+) -> Broken | None:
+    """The first failure, or None when every rank has answered every task."""
+    last = len(job.tasks) - 1
+    seen: tuple[int, ...] = ()
+    alive_at, failed_at = time.monotonic(), 0.0
+    failures: list[Broken] = []
+    while True:
+        time.sleep(LOOK)
+        failures = _failures(folder, job, place, workers)
+        now = time.monotonic()
+        if failures:
+            failed_at = failed_at or now
+            if now - failed_at > GRACE or all(worker.poll() is not None for worker in workers):
+                return min(failures, key=lambda f: f.kind == "peer")
+        elif all(result_path(folder, rank, last).exists() for rank in place.ranks):
+            return None
+        signs = tuple(len(events(folder, rank)) for rank in place.ranks)
+        if signs != seen:
+            seen, alive_at = signs, now
+            progress(*_phase(folder, place.ranks))
+        elif now - alive_at > seconds:
+            _, phase = _phase(folder, place.ranks)
+            where = phase or "the start"
+            return Broken(
+                "hang", f"no rank moved for {seconds:g} s at {where}: all were stopped", place.ranks[0], phase
+            )
+
+
+def _failures(folder: Path, job: Job, place: Place, workers: list[subprocess.Popen[bytes]]) -> list[Broken]:
+    """What failed so far, in the order in which it was told."""
+    told = []
+    for rank in place.ranks:
+        for task in range(len(job.tasks)):
+            path = result_path(folder, rank, task)
+            if path.exists() and isinstance(found := read_result(folder, rank, task), Broken):
+                told.append((path.stat().st_mtime_ns, found))
+    if told:
+        return [found for _, found in sorted(told, key=lambda pair: pair[0])]
+    silent = []
+    for at, worker in enumerate(workers):
+        code = worker.poll()
+        ranks = [place.ranks[at]] if place.per_process else list(place.ranks)
+        missing = [r for r in ranks if not result_path(folder, r, len(job.tasks) - 1).exists()]
+        if code is not None and missing:
+            rank = _dead(folder, missing)
+            silent.append(ended(code, rank, _phase(folder, [rank])[1], tail(folder, rank)))
+    return silent
+
+
+def _dead(folder: Path, ranks: Sequence[int]) -> int:
+    """Of the ranks without a result the one that its worker named as the first to go."""
+    for line in tail(folder, ranks[0], 200).splitlines():
+        words = line.split()
+        if words[:1] == ["rank"] and words[2:4] == ["ended", "with"]:
+            return int(words[1])
+    return ranks[0]
+
+
+def _phase(folder: Path, ranks: Sequence[int]) -> tuple[int, str]:
+    """Task and phase of the rank that has come least far."""
+    told = [events(folder, rank) for rank in ranks]
+    behind = min(told, key=len, default=[])
+    return behind[-1] if behind else (0, "")
+
+
+def tail(folder: Path, rank: int, lines: int = LOG_LINES) -> str:
+    """The last lines that a rank printed."""
+    path = folder / f"rank-{rank}.log"
+    if not path.exists():
+        return ""
+    return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+
+
+def stop(worker: subprocess.Popen[bytes], seconds: float = 2.0) -> None:
+    """End a worker and everything in its session: asked first, killed after ``seconds``."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(worker.pid, number)
+        except (ProcessLookupError, PermissionError):
+            break
+        try:
+            worker.wait(seconds)
+        except subprocess.TimeoutExpired:
+            continue
+    worker.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep
+        return
+    folder = Path(tempfile.mkdtemp(prefix="dist-advisor-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,181 @@
+"""A few optimizer steps on synthetic data; what was alive at the largest moment of each instant of the last one."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from estimators.run import Run
+from validate.device import Device, host_rss_bytes
+from validate.engine import build_engine
+from validate.recorder import Recorder, Window
+from validate.simulate.categories import Categories
+from validate.simulate.engines import Engine
+from validate.simulate.moments import Composition as Found
+from validate.simulate.moments import instants_of, sites_at, traces
+from validate.simulate.network import batch, build, head, vocabulary
+
+STEPS = 3  # the last is read: stage 3 prefetches from the third forward on, DDP rebuilds its buckets in the second
+TIMED = 3  # more steps without the census, on devices with an allocator of their own
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What one rank found. ``instants``: instant -> place -> category -> bytes; ``windows``: the device's counters."""
+
+    instants: Mapping[str, Mapping[str, Mapping[str, int]]]
+    windows: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
+    sites: Mapping[str, tuple[tuple[str, str, int], ...]] = field(default_factory=dict)
+    process_bytes: int | None = None
+    rss_bytes: int = 0
+    step_seconds: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+def take(
+    run: Run,
+    mode: str,
+    device: Device | None = None,
+    config: Mapping[str, Any] | None = None,
+    notice: Callable[[str], None] = lambda phase: None,
+) -> Taken:
+    """Train this rank of ``run`` for a few steps. The process group exists already.
+
+    ``device`` None is this process's CPU, watched by the census in every step. A device with counters is watched by
+    them alone in steps that run as a user's would; one step under the census then says what the bytes were.
+    """
+    recorder = Recorder(device, notice)
+    has_counters = recorder.device.counts
+    seconds: list[float] = []
+    windows: dict[str, Window] = {}
+    models: list[Any] = []
+
+    def made() -> Any:
+        models.append(_placed(run, recorder.device))
+        return models[0]
+
+    with _no_collector():
+        with recorder:
+            recorder.begin("build")
+            engine = build_engine(made, run, recorder, mode, config)
+            unmark = _mark_loss(models[0], recorder)
+        try:
+            if has_counters:
+                for _ in range(STEPS + TIMED):
+                    started = recorder.device.seconds()
+                    recorder.new_step()
+                    _step(engine, run, recorder)
+                    seconds.append(recorder.device.seconds() - started)
+                windows = dict(recorder.windows)
+            for _ in range(1 if has_counters else STEPS):
+                recorder.new_step()
+                with recorder:
+                    _step(engine, run, recorder)
+                gc.collect()
+        finally:
+            unmark()
+            engine.close()
+        names = Categories(recorder, vocabulary(run.model), _gradient_shapes(run), run.strategy.engine == "fsdp1")
+    found = traces(recorder, names)
+    pieces = {
+        name: Found.of(t.bytes[t.largest], sites_at(recorder, names, int(t.events[t.largest])))
+        for name, t in found.items()
+    }
+    instants = instants_of(pieces)
+    return Taken(
+        {name: {"gpu": dict(c.gpu), "host": dict(c.host)} for name, c in instants.items()},
+        _counted(windows),
+        {name: c.sites for name, c in instants.items()},
+        recorder.device.process(),
+        host_rss_bytes(),
+        min(seconds[-TIMED:]) if seconds else None,
+    )
+
+
+def largest(found: Sequence[Taken]) -> Taken:
+    """Ranks as one: of each instant the one that needs most of the device, of the rest the largest."""
+
+    def held(taken: Taken, name: str) -> int:
+        return max(taken.windows.get(name, {}).get("allocated_bytes") or 0, sum(taken.instants[name]["gpu"].values()))
+
+    best = {name: max(found, key=lambda taken: held(taken, name)) for name in found[0].instants}
+    return Taken(
+        {name: taken.instants[name] for name, taken in best.items()},
+        {name: taken.windows[name] for name, taken in best.items() if name in taken.windows},
+        {name: taken.sites[name] for name, taken in best.items()},
+        max((t.process_bytes for t in found if t.process_bytes), default=None),
+        max(t.rss_bytes for t in found),
+        max((t.step_seconds for t in found if t.step_seconds), default=None),
+        tuple(dict.fromkeys(note for t in found for note in t.notes)),
+    )
+
+
+def _placed(run: Run, device: Device) -> Any:
+    """The network, on the device where the script would put it: offloaded parameters of FSDP stay on the host."""
+    import torch
+
+    stays = bool(run.strategy.params) and run.strategy.engine in ("fsdp1", "fsdp2")
+    with torch.device("cpu" if stays else device.type) if device.counts else nullcontext():
+        return build(run)
+
+
+def _mark_loss(model: Any, recorder: Recorder) -> Callable[[], None]:
+    """The loss begins with the head: before the engine gathers it."""
+    module = head(model)
+    if module is None:
+        return lambda: None
+    return module.register_forward_pre_hook(lambda *_: recorder.begin("loss"), prepend=True).remove  # type: ignore[no-any-return]
+
+
+def _step(engine: Engine, run: Run, recorder: Recorder) -> None:
+    micro_steps = run.workload.grad_accum
+    counts_itself = run.strategy.engine == "deepspeed"  # its step knows when accumulation is complete
+    for micro in range(micro_steps):
+        last = micro == micro_steps - 1
+        data = {name: tensor.to(recorder.device.type) for name, tensor in batch(run).items()}
+        recorder.own("activations", data.values())
+        with engine.micro_step(last):
+            recorder.begin("forward")
+            loss = engine.forward(data)
+            engine.label()
+            recorder.begin("backward")
+            engine.backward(loss)
+            del loss
+        engine.label()
+        if last or counts_itself:
+            recorder.begin("step")
+            engine.step()
+            engine.label()
+            recorder.begin("between")
+    recorder.end()
+
+
+def _gradient_shapes(run: Run) -> frozenset[tuple[int, ...]]:
+    """Shapes that only gradients of weights have, and no activation."""
+    rows = run.workload.micro_batch * run.workload.seq_len
+    return frozenset(p.shape for _, p in run.model.named_parameters() if p.trainable and p.shape[0] != rows)
+
+
+def _counted(windows: Mapping[str, Window]) -> dict[str, dict[str, int | None]]:
+    """Counters by instant of the contract: loading is the larger of its two pieces."""
+    pieces = {name: w for name, w in windows.items() if name not in ("build", "start", "between")}
+    loads = [windows[name] for name in ("build", "start") if name in windows]
+    if loads:
+        pieces["load"] = max(loads, key=lambda w: w.allocated)
+    return {name: {"allocated_bytes": w.allocated, "reserved_bytes": w.reserved} for name, w in pieces.items()}
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Cycles are freed between steps, not wherever the collector happens to run: equal runs have equal events."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
