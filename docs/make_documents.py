@@ -16,8 +16,6 @@ sys.path[:0] = [str(HERE.parent), str(HERE)]
 
 from claims import first, second  # noqa: E402
 
-from selector.tree import draw  # noqa: E402
-
 PAGE = HERE / "documents.md"
 CLAIMS = (*first.CLAIMS, *second.CLAIMS)
 HEAD = """# The two documents, claim by claim
@@ -50,12 +48,11 @@ def page() -> str:
 
 def trees() -> str:
     """The tree as the first document draws it, and with what has aged."""
-    written, today = draw.mermaid("documents"), draw.mermaid("current")
     return (
         "## The tree\n\nAs the first document draws it (`dist-advisor tree --policy documents`):\n\n"
-        f"```mermaid\n{written}```\n\n"
+        "![The tree of the documents](img/tree-documents.svg)\n\n"
         "As `recommend` reads it (`dist-advisor tree`, whose text names the source of each dashed line):\n\n"
-        f"```mermaid\n{today}```\n\n"
+        "![The tree with what has aged](img/tree-current.svg)\n\n"
     )
 
 

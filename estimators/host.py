@@ -18,7 +18,7 @@ def host_terms(run: Run) -> dict[str, tuple[Term, ...]]:
 
 
 def load_terms(run: Run) -> tuple[Term, ...]:
-    """One whole model per loading rank, in the dtype in which it is read."""
+    """One whole model per loading rank, in the dtype in which it is read: formula H.1 of ``docs/formulas-memory.md``."""
     settings, ranks = run.settings, run.cluster.gpus_per_node
     whole = run.model.num_params * DTYPE_BYTES[settings.load_dtype]
     loading = 1 if settings.knobs.get("rank0_load") else ranks

@@ -36,7 +36,7 @@ VERDICTS = ("fits", "tight", "unknown", "no")
 
 @dataclass(frozen=True)
 class GpuBytes:
-    """Memory of the GPU that needs most, in bytes: tensors, the allocator's reserve, the process as nvidia-smi sees it."""
+    """Memory of the GPU that needs most, in bytes: tensors, the allocator's reserve, the process as nvidia-smi sees it (R.4)."""
 
     allocated: Interval
     reserved: Interval
@@ -117,7 +117,7 @@ class Estimate:
 
     @cached_property
     def peak(self) -> Instant:
-        """The instant that needs most of the GPU between load and step (``save`` stands apart: see ``save_bytes``)."""
+        """The instant that needs most of the GPU between load and step, formula P.1 (``save`` stands apart: see ``save_bytes``)."""
         return max((i for i in self.instants if i.name != "save"), key=lambda i: i.gpu_bytes)
 
     @cached_property
@@ -142,7 +142,7 @@ class Estimate:
 
     @cached_property
     def verdict(self) -> str:
-        """``no``, ``unknown``, ``tight`` or ``fits``, as `interface.md` reads numbers; :attr:`reason` says why."""
+        """``no``, ``unknown``, ``tight`` or ``fits``, in the order of formula R.5; ``reason`` says why."""
         return self._judged[0]
 
     @cached_property

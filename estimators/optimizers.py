@@ -54,7 +54,7 @@ def states(
     kind: str = "linear",
     is_head: bool = False,
 ) -> tuple[State, ...]:
-    """State tensors that exist for one tensor from the second step on.
+    """State tensors that exist for one tensor from the second step on: formulas P.2-P.5 of ``docs/formulas-memory.md``.
 
     ``shape`` of what the optimizer is handed (an int: flat). ``dtype`` of the states where the optimizer has a choice
     (``resolved_dtype``). ``kind`` and ``is_head`` are those of the parameter it came from: Muon and the 32-bit

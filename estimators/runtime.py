@@ -129,7 +129,7 @@ _KNOWN: dict[tuple[Cluster, Settings], tuple[Overhead, ...]] = {}  # settings be
 
 
 def overheads(run: Run) -> tuple[Overhead, ...]:
-    """Context and each communicator of a rank, in bytes; none on a CPU. The same for every batch and sequence."""
+    """Context and each communicator of a rank (R.3), in bytes; none on a CPU. The same for every batch and sequence."""
     if run.settings.device != "cuda":
         return ()
     key = (run.cluster, run.settings)
@@ -194,7 +194,7 @@ BLACKWELL_SINCE = (2, 9)
 
 
 def cublas_workspace(run: Run) -> tuple[Term, ...]:
-    """The workspace that matrix products hold from the first step on; a term of every instant but ``load``.
+    """The workspace that matrix products hold from the first step on, formula R.1; a term of every instant but ``load``.
 
     ``HANDLES`` x 8.125 MiB, 32 MiB from Hopper on: ``2 * 8519680 == 17039360`` bytes on an A100. cublasLt (products
     with a bias) shares it from torch 2.11 on (pytorch pull request 168175); before that it took another 1 MiB a
@@ -225,7 +225,7 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def reserve(run: Run, allocated: Interval) -> Interval:
-    """What the allocator takes from the card for so many bytes of tensors: ``allocated`` and the blocks it keeps.
+    """What the allocator takes from the card for so many bytes of tensors, R.2: ``allocated`` and the blocks it keeps.
 
         reserved = allocated + min(ratio x allocated, capacity - allocated - runtime.high)
 

@@ -22,7 +22,7 @@ FP32, BF16 = 4, 2
 
 
 def step_temporaries(run: Run, held: Sequence[Term]) -> tuple[Term, ...]:
-    """Temporaries of the largest moment of ``optimizer.step``; ``held``: what the engine holds then."""
+    """Temporaries of the largest moment of ``optimizer.step`` (foreach AdamW: F.6); ``held``: what the engine holds then."""
     settings = run.settings
     if run.strategy.engine == "deepspeed" or run.strategy.params == "cpu" or run.workload.optimizer_in_backward:
         return ()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 HEAD = ("", "quantity", "rows", "groups", "mape", "bias", "p90", "worst")
 WORST = 25
+COLUMNS = 80
 
 
 def percent(value: float | None) -> str:
@@ -58,12 +60,19 @@ def markdown(found: Mapping[str, Any]) -> str:
 
 
 def table(found: Mapping[str, Any]) -> str:
-    parts = []
-    for title, rows in sections(found):
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        body = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-        parts.append("\n".join([title, *body]))
-    return "\n\n".join(parts)
+    return "\n\n".join("\n".join([title, *_drawn(rows)]) for title, rows in sections(found))
+
+
+def _drawn(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Lines of at most ``COLUMNS``: what is too wide goes on beneath, in the widest column."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    widest = widths.index(max(widths))
+    widths[widest] = min(widths[widest], max(COLUMNS - 2 * (len(widths) - 1) - sum(widths) + widths[widest], 12))
+    for row in rows:
+        pieces = textwrap.wrap(row[widest], widths[widest]) or [""]
+        for number, piece in enumerate(pieces):
+            cells = [piece if i == widest else cell if number == 0 else "" for i, cell in enumerate(row)]
+            yield "  ".join(cell.ljust(w) for cell, w in zip(cells, widths, strict=True)).rstrip()
 
 
 PRINTERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {"table": table, "markdown": markdown}

@@ -9,7 +9,7 @@ from estimators.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Which implementation runs where a stack may choose."""
+    """Which implementation runs where a stack may choose; eager attention keeps what formula A.2 says."""
 
     attention: str = "sdpa"  # eager, sdpa, flash
     fused: bool = False  # Liger's norm, rotary, SwiGLU

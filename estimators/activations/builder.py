@@ -23,7 +23,7 @@ class Precision:
     """dtypes that a forward sees.
 
     ``weights``: of weights that carry none of their own. ``uniform``: the engine casts every weight to it on gathering
-    (FSDP's mixed precision), whatever they are stored in. ``autocast``: torch.autocast's dtype. ``stream``: of the
+    (FSDP's mixed precision), whatever they are stored in. ``autocast``: torch.autocast's dtype (A.3). ``stream``: of the
     residual stream, where it is not that of the weights (the embedding's: fp32 under autocast).
     """
 

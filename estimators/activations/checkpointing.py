@@ -34,7 +34,7 @@ class Kept:
 
 @lru_cache(maxsize=8192)
 def checkpointed(profile: Profile, how: str, reentrant: bool = False, products: Size = ZERO) -> tuple[Kept, ...]:
-    """How the blocks of a run are treated, in turn: one entry, or two for ``every-2``.
+    """How the blocks of a run are treated, in turn: one entry, or two for ``every-2``. Formulas A.4-A.7.
 
     none: everything stays. full: the input stays, the block is run again. selective: the outputs of fused attention
     stay too, and it is not run again (with eager attention, whose scores no policy saves, as full). offload: the input

@@ -49,7 +49,7 @@ def causal_loss(b: Builder, logits: Tensor, loss: Loss) -> Tensor:
 
 
 def plain(b: Builder, logits: Tensor, labels: Tensor | None = None) -> Tensor:
-    """``logits.float()``, labels shifted into a copy, cross_entropy: keeps log_softmax in fp32, and the labels."""
+    """Formula L.1: ``logits.float()``, labels shifted into a copy, cross_entropy: keeps log_softmax in fp32, and the labels."""
     logits = b.cast(logits, "fp32")
     if labels is None:
         labels = shifted_labels(b)
@@ -105,7 +105,7 @@ def nll_loss(b: Builder, log_probabilities: Tensor, labels: Tensor) -> Tensor:
 
 
 def chunked(b: Builder, logits: Tensor) -> Tensor:
-    """The fp32 copy exists for one piece at a time; log_softmax of every piece is kept."""
+    """L.4: the fp32 copy exists for one piece at a time; log_softmax of every piece is kept."""
     labels = shifted_labels(b)
     width = -(-int(logits.shape[-1]) // CHUNKS)  # as many elements as 1/CHUNKS of the rows
     pieces = b.split(logits, [(*logits.shape[:-1], width)] * CHUNKS)
@@ -116,7 +116,7 @@ def chunked(b: Builder, logits: Tensor) -> Tensor:
 
 
 def in_place(b: Builder, logits: Tensor) -> Tensor:
-    """Liger, Unsloth, Apex: the logits are kept and overwritten with their own gradient."""
+    """L.2. Liger, Unsloth, Apex: the logits are kept and overwritten with their own gradient."""
     tape, shape, dtype = b.tape, logits.shape, logits.dtype
     labels = shifted_labels(b)
     rows = tape.new("logsumexp", shape[:-1], "fp32")
@@ -142,7 +142,7 @@ def compiled(b: Builder, logits: Tensor) -> Tensor:
 
 
 def fused_linear(b: Builder, hidden: Tensor, name: str, rows: int | None) -> Tensor:
-    """LigerFusedLinearCrossEntropy (liger_kernel/ops/fused_linear_cross_entropy.py): pieces of rows; gradients of the
+    """L.3. LigerFusedLinearCrossEntropy (liger_kernel/ops/fused_linear_cross_entropy.py): pieces of rows; gradients of the
     hidden states and of the head's weight are made in the forward and kept."""
     tape, weight = b.tape, b.need(f"{name}.weight")
     vocabulary, dtype = weight.shape[0], b.autocast or hidden.dtype

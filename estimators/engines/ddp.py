@@ -127,7 +127,7 @@ def stored_bytes(parameter: Parameter, dtypes: Dtypes) -> int:
 
 
 def broadcast_copies(plan: Plan) -> int:
-    """The largest two neighbouring buckets of ``_sync_module_states``: a bucket closes when it reaches 250 MiB.
+    """The largest two neighbouring buckets of ``_sync_module_states`` (D.2): a bucket closes when it reaches 250 MiB.
 
     Tensors of one dtype share a bucket, parameters first, then buffers (reducer.cpp,
     compute_bucket_assignment_by_size).
@@ -154,7 +154,7 @@ def broadcast_copies(plan: Plan) -> int:
 
 @lru_cache(maxsize=1024)
 def placed(plan: Plan) -> Moments:
-    """The moments of one step, in order."""
+    """The moments of one step, in order: formula D.1 of ``docs/formulas-memory.md``."""
     total, used_map = totals(plan), 0
     if plan.maps_used:
         used_map = INT32 * total.trainable_tensors

@@ -82,7 +82,7 @@ def load_moments(plan: Plan) -> Iterator[Placed]:
 
 
 def forward_moments(plan: Plan) -> Iterator[Placed]:
-    """The root, then unit after unit; a unit is freed before the next is gathered, unless that was prefetched."""
+    """The root, then unit after unit (F.2); a unit is freed before the next is gathered, unless that was prefetched."""
     laid, root = lay_out(plan), lay_out(plan).root
     held = _gradients_held(plan, laid.all, NOTHING)
     yield Site("forward", START, 0, "before"), {**held, "gathered root unit": root.gathered, "cast shards": root.cast}

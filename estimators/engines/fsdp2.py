@@ -86,7 +86,7 @@ def load_moments(plan: Plan) -> Iterator[Placed]:
 
 
 def forward_moments(plan: Plan) -> Iterator[Placed]:
-    """The root, then unit after unit. The flat buffer of each gather outlives the copy out of it by one unit."""
+    """The root, then unit after unit (F.1). The flat buffer of each gather outlives the copy out of it by one unit."""
     laid, root = lay_out(plan), lay_out(plan).root
     start, last = Site("forward", START, 0, "before"), root
     yield start, {"all-gather buffers": _flat(plan, root), "cast shards": _cast(plan, root)}
@@ -117,7 +117,7 @@ def _at_the_end(plan: Plan, laid: Laid) -> Moment:
 
 
 def backward_moments(plan: Plan) -> Iterator[Placed]:
-    """The root is gathered again, then unit after unit from the last: gather, prefetch, gradients.
+    """The root is gathered again, then unit after unit from the last: gather, prefetch, gradients (F.4).
 
     Some stacks keep the root, and norm and head where they are a unit, from forward (``reshard_after_forward=False``).
     """
@@ -189,7 +189,7 @@ def _grows(plan: Plan) -> str:
 
 
 def reduce_moments(plan: Plan) -> Iterator[Placed]:
-    """Unit after unit from the last, each when its gradients are complete; the root and what waits for it last."""
+    """Unit after unit from the last, each when its gradients are complete; the root and what waits for it last (F.5)."""
     laid = lay_out(plan)
     latecomer = _latecomer(plan, laid)
     for p in reversed(laid.positions):
@@ -265,7 +265,7 @@ def _adds_in_place(plan: Plan) -> bool:
 
 
 def _kept(plan: Plan, units: Sizes) -> Moment:
-    """What units leave between their forward and their backward."""
+    """What units leave between their forward and their backward (F.3)."""
     if plan.reshard is False:
         return {"gathered units": units.gathered}
     if plan.reshard is True:
@@ -332,7 +332,7 @@ def placed(plan: Plan) -> Moments:
 
 
 def _host(plan: Plan, instant: str) -> tuple[Term, ...]:
-    """Host RAM of the node: every rank offloads its own shards; counters lie there in any case."""
+    """Host RAM of the node (H.6): every rank offloads its own shards; counters lie there in any case."""
     total, ranks = lay_out(plan).all, plan.node_ranks
     held: dict[str, int] = {}
     if plan.offload:

@@ -2,6 +2,7 @@
 
 Sources: deepspeed/runtime/zero/stage_1_and_2.py and, for stage 1 with bf16 and fp32 accumulation,
 deepspeed/runtime/bf16_optimizer.py (0.19.8). Every instant is what that code holds at its largest moment.
+Formulas Z.1-Z.4 of ``docs/formulas-memory.md``.
 """
 
 from __future__ import annotations

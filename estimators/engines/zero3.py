@@ -2,7 +2,8 @@
 
 Source: deepspeed/runtime/zero/stage3.py, parameter_offload.py and partition_parameters.py (0.19.8). ZeRO++ quantised
 communication does not run without CUDA: its terms follow the source (csrc quantisation in groups) and are not measured.
-MiCS (before 0.19.8) shards everything inside a group of ``Run.shards`` ranks.
+MiCS (before 0.19.8) shards everything inside a group of ``Run.shards`` ranks. Formulas Z.5-Z.8 of
+``docs/formulas-memory.md``.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def host_term(
 ) -> Term:
     """Bytes in host RAM, per node; on a device without memory of its own they lie beside the rest, per rank.
 
-    Page-locked blocks round up to powers of two (CachingHostAllocator); ``blocks`` equal blocks make up the bytes.
+    Page-locked blocks round up to powers of two (H.2; CachingHostAllocator); ``blocks`` equal blocks make up the bytes.
     """
     device = DEVICES[run.settings.device]
     if not device.separate_host:

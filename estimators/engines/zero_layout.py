@@ -131,7 +131,7 @@ class Partition:
 
 @lru_cache(maxsize=1024)
 def partition(model: ModelSpec, ranks: int, dealt_to: int = 1) -> Partition:
-    """ZeRO-1/2 (stage_1_and_2.py, ``get_data_parallel_partitions``, ``get_partition_info``)."""
+    """ZeRO-1/2, formula P.6 (stage_1_and_2.py, ``get_data_parallel_partitions``, ``get_partition_info``)."""
     layout = trainable(model, dealt_to)
     aligned = round_up(layout.numel, ALIGNMENT * ranks)
     share = aligned // ranks
@@ -155,7 +155,7 @@ def owned(layout: Layout, share: int, rank: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=1024)
 def shards(model: ModelSpec, ranks: int) -> tuple[int, int]:
-    """ZeRO-3: elements of a rank's shards, each parameter padded to the ranks (trainable, frozen).
+    """ZeRO-3: elements of a rank's shards, each parameter padded to the ranks (trainable, frozen); formula P.7.
 
     partition_parameters.py, ``_partition_param``: ``ds_numel`` rounded up to the ranks, cut.
     """

@@ -15,7 +15,7 @@ from estimators.units import ceil_div, power_of_two, round_up
 
 
 def staging12(run: Run, sizes: Sizes, share: Partition) -> Terms:
-    """Stages 1 and 2: masters and fp32 gradients in host RAM, and what gradients and weights travel through."""
+    """Stages 1 and 2 (H.3): masters and fp32 gradients in host RAM, and what gradients and weights travel through."""
     layout, n = trainable(run.model), share.share
     largest = layout.largest * sizes.element
     return (
@@ -63,7 +63,7 @@ def on_gpu(run: Run, groups: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def host3(run: Run, sizes: Sizes, n: int, staging: bool = True) -> Terms:
-    """Everything that stage 3 keeps outside the GPU; ``staging``: with the gradients that wait for the step."""
+    """Everything that stage 3 keeps outside the GPU (H.4); ``staging``: with the gradients that wait for the step."""
     from estimators.engines.zero3 import sub_groups  # what the sub-groups are is said there
 
     groups = sub_groups(run.model, n, int(run.settings.knobs["sub_group_size"]))
@@ -146,7 +146,7 @@ def _more_groups(run: Run, groups: tuple[int, ...], element: int) -> Terms:
 
 
 def _swapped_optimizer(run: Run, sizes: Sizes, n: int, groups: tuple[int, ...]) -> Terms:
-    """NVMe states (swap_tensor/optimizer_utils.py): master and states of a sub-group a file each, gradients too."""
+    """NVMe states, H.5 (swap_tensor/optimizer_utils.py): master and states of a sub-group a file each, gradients too."""
     knobs, m = run.settings.knobs, sizes.master
     swapped = [g for g in groups if g * m >= MIN_SWAP_BYTES]
     kept = sum(groups) - sum(swapped)

@@ -107,15 +107,19 @@ def _fix(parsed: argparse.Namespace, findings: Sequence[Finding]) -> None:
 
 def draw(console: Console, findings: Sequence[Finding]) -> None:
     """One finding a paragraph: severity, place, message; what to write instead; where that is known from."""
+    from rich.padding import Padding
     from rich.text import Text
+
+    def below(text: str, style: str = "") -> None:
+        console.print(Padding(Text(text, style), (0, 0, 0, 8)))
 
     for finding in findings:
         place = finding.file + (f":{finding.line}" if finding.line else "")
         head = Text(f"{finding.severity:8}", STYLE[finding.severity])
         console.print(head.append(f"{place}  ", "default").append(finding.where, "bold"))
-        console.print(Text(f"        {finding.message}"))
-        console.print(Text(f"        fix: {finding.fix}"))
-        console.print(Text(f"        {finding.rule} ({finding.source})", "dim"))
+        below(finding.message)
+        below(f"fix: {finding.fix}")
+        below(f"{finding.rule} ({finding.source})", "dim")
     total = {s: sum(f.severity == s for f in findings) for s in STYLE}
     words = [f"{n} {s if s == 'info' else s + ('' if n == 1 else 's')}" for s, n in total.items() if n]
     console.print(", ".join(words) if words else "no findings", style="bold", highlight=False)

@@ -84,6 +84,13 @@ def width_of_terminal() -> int | None:
     return 120
 
 
+def columns() -> int:
+    """The same as a number."""
+    import shutil
+
+    return width_of_terminal() or shutil.get_terminal_size().columns
+
+
 def write(parsed: argparse.Namespace, text: str | None) -> None:
     """Text to stdout, or to ``--out`` by way of a file beside it, so that an old file survives a failure."""
     if text is None:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from estimators.errors import InputError, closest
+from selector.cli.formatting import Help, synopsis
 
 COMMANDS = {
     "estimate": ("selector.cli.estimate", "memory of every strategy for a model on given GPUs"),
@@ -109,10 +110,11 @@ def parser_for(arguments: Sequence[str], everything: bool = False) -> argparse.A
         top.error(f"unknown command {named!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
     for name, (module, help_text) in COMMANDS.items():
         command = commands.add_parser(name, help=help_text, description=help_text.capitalize() + ".", allow_abbrev=False,
-                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+                                      formatter_class=Help)  # fmt: skip
         if named == name or everything:
             import_module(module).add_arguments(command)
             add_output_flags(command)
+            command.usage = synopsis(command).replace("%", "%%")
     return top
 
 

@@ -14,6 +14,8 @@ EXAMPLE = """examples:
   dist-advisor strategies
   dist-advisor strategies zero3"""
 
+WIDE = 120  # columns from which everything stands in one table
+
 MEANINGS = {
     "single": "one GPU, no engine",
     "ddp": "DistributedDataParallel: everything replicated, gradients all-reduced",
@@ -98,6 +100,8 @@ def options_of(name: str) -> list[dict[str, Any]]:
 
 
 def draw(console: Console, columns: list[str], rows: list[dict[str, Any]]) -> None:
+    if console.width < WIDE:
+        return draw_narrow(console, columns, rows)
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
@@ -106,3 +110,17 @@ def draw(console: Console, columns: list[str], rows: list[dict[str, Any]]) -> No
     for row in rows:
         table.add_row(*(str(row[c]) for c in columns))
     console.print(table)
+
+
+def draw_narrow(console: Console, columns: list[str], rows: list[dict[str, Any]]) -> None:
+    """A name a line, and beneath it what there is to say, each with its word."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    said = "what" if "what" in columns else "effect"
+    for row in rows:
+        console.print(Text(row[columns[0]], "bold"))
+        rest = [f"{c} {row[c]}" for c in columns[1:] if c != said and row[c]]
+        for line in (row[said], "; ".join(rest)):
+            if line:
+                console.print(Padding(Text(line, "default" if line == row[said] else "dim"), (0, 0, 0, 4)))

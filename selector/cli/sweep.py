@@ -21,13 +21,14 @@ EXAMPLE = """examples:
 sweep.yaml, multiplied out:
   models: [llama-8b, qwen2.5-7b]
   gpus: [4xA10, 8xA100-80GB, 2x8xH100]
-  strategies: [zero3, fsdp]          # left out: the first that fits, by communication and offload
+  strategies: [zero3, fsdp]  # left out: the first that fits
   workload:
     seq_len: [2048, 8192]
     checkpointing: full
 
-questions.csv, a question a line: the columns are model, gpus, strategy, and any workload field.
-An interrupted sweep goes on where it stopped when the same command is given again."""
+questions.csv, a question a line: columns model, gpus, strategy, and any
+workload field.
+An interrupted sweep goes on when the same command is given again."""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

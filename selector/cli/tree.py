@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from estimators.errors import InputError
-from selector.cli.output import as_csv, as_markdown, write
+from selector.cli.formatting import wrapped
+from selector.cli.output import as_csv, as_markdown, columns, write
 
 EXAMPLE = """examples:
   dist-advisor tree
@@ -39,5 +40,7 @@ def run(parsed: argparse.Namespace) -> int:
         text = as_csv(rows) if kind == "csv" else as_markdown(rows)
     else:
         text = {"text": draw.text, "mermaid": draw.mermaid, "dot": draw.dot}[kind](policy)
+    if kind == "text" and not parsed.out:
+        text = wrapped(text, columns())
     write(parsed, text)
     return 0

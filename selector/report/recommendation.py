@@ -121,7 +121,9 @@ def _table(answer: Recommendation) -> RenderableType:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 1), show_header=True, header_style="dim")
-    for title in ("strategy", "verdict", "GPU GiB", "host GiB", "with"):
+    longest = max(len(found.strategy) for found in answer.alternatives)
+    table.add_column("strategy", overflow="fold", min_width=min(longest, 34))
+    for title in ("verdict", "GPU GiB", "host GiB", "with"):
         table.add_column(title, justify="right" if "GiB" in title else "left", overflow="fold")
     for found in answer.alternatives:
         estimate = found.estimate

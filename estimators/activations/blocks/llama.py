@@ -16,7 +16,7 @@ from estimators.activations.tape import Tensor
 
 
 def block(b: Builder, hidden: Tensor) -> Tensor:
-    """LlamaDecoderLayer; Mistral, Qwen2, SmolLM3 and others are the same."""
+    """LlamaDecoderLayer; Mistral, Qwen2, SmolLM3 and others are the same. Formula A.1 of ``docs/formulas-memory.md``."""
     residual = hidden
     hidden = b.rms_norm(hidden, "input_layernorm")
     hidden = attention(b, hidden)

@@ -71,7 +71,7 @@ def elements(parameter: Parameter) -> int:
 
 @lru_cache(maxsize=4096)
 def lay_flat(parameters: tuple[Parameter, ...], shards: int, aligned: int) -> Flat:
-    """Tensors one after the other; ``aligned`` elements is the unit of addresses (0: not aligned)."""
+    """Tensors one after the other, formula P.9; ``aligned`` elements is the unit of addresses (0: not aligned)."""
     begins, at = [], 0
     for parameter in parameters:
         at = round_up(at, aligned) if aligned else at

@@ -81,7 +81,7 @@ def unit_sizes(unit: Unit, shards: int, dtypes: Dtypes, head: str) -> Sizes:
 
 
 def parameter_sizes(parameter: Parameter, shards: int, dtypes: Dtypes, head: str = "") -> Sizes:
-    """Bytes of one tensor. Rows are dealt in chunks of ceil(rows / shards); every rank pads to a whole chunk.
+    """Bytes of one tensor, formula P.8. Rows are dealt in chunks of ceil(rows / shards); every rank pads to a whole chunk.
 
     A quantised tensor is a column of 16-bit storage elements and travels as it is stored.
     """

@@ -27,7 +27,7 @@ SUBCLASS_MODULES = ("mlp.router", "feed_forward.router", "head.attention.out_pro
 
 
 def packed_bytes(quant: str, shape: tuple[int, ...]) -> tuple[int, int]:
-    """(bytes of the packed weight, bytes beside it) of a matrix.
+    """(bytes of the packed weight, bytes beside it) of a matrix: formulas Q.1-Q.3 of ``docs/formulas-memory.md``.
 
     Llama k_proj, 1024 x 4096: 4.127 bits an element with double quantisation.
 
