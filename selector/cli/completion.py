@@ -11,9 +11,7 @@ SHELLS = ("bash", "zsh", "tcsh")
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.epilog = (
-        "example:\n  dist-advisor completion bash > ~/.local/share/bash-completion/completions/dist-advisor"
-    )
+    command.epilog = "example:\n  dist-advisor completion bash >> ~/.bash_completion"
     command.add_argument("shell", help=", ".join(SHELLS))
 
 
