@@ -52,9 +52,14 @@ def _entry(package: str, name: str, thing: Any) -> str:
 
 def _signature(thing: Any) -> str:
     try:
-        found = str(inspect.signature(thing)).replace("'", "")
+        signature = inspect.signature(thing)
     except (TypeError, ValueError):
         return "(...)"
+    annotations = {p.annotation for p in signature.parameters.values()} | {signature.return_annotation}
+    found = str(signature)
+    for annotation in annotations:  # written as text, and shown without quotes
+        if isinstance(annotation, str):
+            found = found.replace(repr(annotation), annotation)
     found = re.sub(r"<object object at 0x[0-9a-f]+>", "...", found)
     if len(found) < 90:
         return found

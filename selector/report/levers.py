@@ -22,11 +22,11 @@ def draw_levers(console: Console, found: Estimate, made: Sequence[Lever]) -> Non
     from rich.table import Table
     from rich.text import Text
 
-    console.print(f"\n[bold]{found.strategy}[/]: {found.peak.name} binds at {gib(found.peak.gpu_bytes)} GiB", end="")
+    binds = f"\n[bold]{found.strategy}[/]: {found.peak.name} binds at {gib(found.peak.gpu_bytes)} GiB"
     if not made:
-        console.print("; no single change that keeps the tokens lowers it")
+        console.print(f"{binds}; no single change that keeps the tokens lowers it")
         return
-    console.print("; what would lower it most, one change at a time:")
+    console.print(f"{binds}; what would lower it most, one change at a time:")
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 1), header_style="dim")
     for title in ("saves GiB", "then binds", "at GiB", "verdict", "speed", "change"):
         table.add_column(title, justify="right" if title in ("saves GiB", "at GiB", "speed") else "left",
