@@ -37,7 +37,10 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "loss_kernel": LOSS_KERNELS, "seq_kind": SEQ_KINDS, "adapter_dtype": WEIGHT_DTYPES, "param_dtype": WEIGHT_DTYPES,
     "state_dtype": STATE_DTYPES, "reduce_dtype": WEIGHT_DTYPES,
 }  # fmt: skip
-_COUNTS = {"lora_rank": 65536, "seq_len": 2**27, "micro_batch": 2**20, "grad_accum": 2**20}
+_COUNTS = {
+    "lora_rank": 65536, "seq_len": 2**27, "micro_batch": 2**20, "grad_accum": 2**20, "images": 2**16,
+    "image_patches": 2**20,
+}  # fmt: skip
 _FLAGS = ("compile", "optimizer_in_backward", "kbit_prepare")
 FIELD_ALIASES = {
     "max_seq_length": "seq_len", "max_seq_len": "seq_len", "sequence_length": "seq_len",
@@ -51,7 +54,8 @@ class Workload:
     """The workload as it was given, with the contract's plain defaults.
 
     ``optimizer``, ``param_dtype``, ``state_dtype``, ``reduce_dtype``, ``adapter_dtype`` and ``kbit_prepare`` may be
-    None: then stack, version and engine decide (``estimators.stacks.settle``).
+    None: then stack, version and engine decide (``estimators.stacks.settle``). ``images``: of a sample, tiles counted
+    one by one; ``image_patches``: of an image, where the model takes any size (Qwen2-VL: 1024 if not given).
     """
 
     method: str = "full"
@@ -69,6 +73,8 @@ class Workload:
     seq_len: int = 2048
     micro_batch: int = 1
     grad_accum: int = 1
+    images: int = 1
+    image_patches: int | None = None
     checkpointing: str = "full"
     attention: str = "sdpa"
     loss: str = "plain"
@@ -128,7 +134,7 @@ def _combined(items: tuple[tuple[str, Any], ...]) -> Workload:
 @lru_cache(maxsize=65536)
 def unsized(asked: Workload) -> Workload:
     """The same workload at one token count for all: settings and ledgers do not depend on batch and sequence."""
-    return replace(asked, micro_batch=1, seq_len=2048)
+    return replace(asked, micro_batch=1, seq_len=2048, images=1)
 
 
 def _checked(name: str, value: Any) -> Any:

@@ -50,6 +50,8 @@ class Builder(Functions):
         self.dtype = precision.weights
         self.stream = precision.stream or precision.weights
         self.shared: dict[str, tuple[Tensor, Size]] = {}
+        self.true_sizes: dict[str, Size] = {}  # of what is shared, counted or not
+        self.carried: dict[str, Size] = {}  # what is shared with a gradient, which is summed over the blocks
         self.held: list[Tensor] = []  # outputs that the training loop holds until backward is over
         self.kept_until_return: list[Tensor] = []  # what the layer's frame holds until it returns (``hidden, _ = ...``)
 
@@ -107,6 +109,7 @@ class Builder(Functions):
         if name not in self.shared:
             tensor = self.tape.new(name, shape, dtype or self.stream)
             self.shared[name] = (tensor, self.tape.forget(tensor))
+            self.true_sizes[name] = self.shared[name][1]
         return self.shared[name][0]
 
     def mask(self) -> Tensor | None:

@@ -8,6 +8,8 @@ from functools import lru_cache
 from estimators.activations.builder import Builder
 from estimators.activations.losses import Loss, causal_loss, fused_linear, fused_rows
 from estimators.activations.profile import Conditions, Profile, config_of, run_piece
+from estimators.activations.roots import Joint, roots_of
+from estimators.activations.streams import Over
 from estimators.activations.tape import Tensor
 from estimators.devices import DEVICES
 from estimators.model.spec import ModelSpec, Parameter
@@ -29,20 +31,40 @@ def head(model: ModelSpec, conditions: Conditions | None = None, loss: Loss | No
 @lru_cache(maxsize=4096)
 def _head(model: ModelSpec, conditions: Conditions, loss: Loss) -> Profile:
     parameters = root_parameters(model)
-    config = config_of(model, model.blocks[-1])
+    config = config_of(model, model.blocks[-1].role)
+    roots = roots_of(model)
 
     def builder(grad: bool) -> Builder:
         return Builder(parameters, config, conditions.precision, conditions.kernels, grad, DEVICES[conditions.device])
 
-    return run_piece(builder, lambda b, x: head_and_loss(b, x, model, loss),
-                     conditions.needs_input_gradient, holds_input=False)  # fmt: skip
+    def piece(b: Builder, x: Tensor) -> Tensor:
+        return roots.head(b, x, loss) if roots.head else head_and_loss(b, x, model, loss)
+
+    whole = Over(roots.over, piece) if roots.over else piece
+    return run_piece(builder, whole, conditions.needs_input_gradient, holds_input=False)
+
+
+def joint(model: ModelSpec, which: Joint, conditions: Conditions) -> Profile:
+    """A piece of the root between its blocks, or in front of them."""
+    return _joint(model, which, conditions)
+
+
+@lru_cache(maxsize=4096)
+def _joint(model: ModelSpec, which: Joint, conditions: Conditions) -> Profile:
+    parameters, config = root_parameters(model), config_of(model, which.role, conditions.image_patches)
+
+    def builder(grad: bool) -> Builder:
+        return Builder(parameters, config, conditions.precision, conditions.kernels, grad, DEVICES[conditions.device])
+
+    flows = conditions.needs_input_gradient and not which.from_data
+    return run_piece(builder, which.piece, flows, holds_input=False, from_data=which.from_data)
 
 
 def with_rows(model: ModelSpec, loss: Loss, tokens: int) -> Loss:
     """A fused loss for a number of tokens: its pieces have a whole number of rows."""
     from dataclasses import replace
 
-    if loss.kind != "fused":
+    if loss.kind != "fused" or roots_of(model).head:
         return loss
     weight = root_parameters(model)[f"{model.head}.weight"]
     return replace(loss, rows=fused_rows(tokens, *weight.shape[:2]))

@@ -97,11 +97,11 @@ def shifted_labels(b: Builder) -> Tensor:
 
 def nll_loss(b: Builder, log_probabilities: Tensor, labels: Tensor) -> Tensor:
     """Its gradient is a whole tensor of zeros with one entry a row."""
-    tape, shape = b.tape, log_probabilities.shape
+    tape, shape, dtype = b.tape, log_probabilities.shape, log_probabilities.dtype
     result = tape.new("loss", (1,), "fp32")
     keep = [("log_softmax output", log_probabilities), ("labels", labels)]
     return tape.record(result, "nll_loss", [log_probabilities], keep,
-                       lambda g: [tape.new("gradient of nll_loss", shape, "fp32")])  # fmt: skip
+                       lambda g: [tape.new("gradient of nll_loss", shape, dtype)])  # fmt: skip
 
 
 def chunked(b: Builder, logits: Tensor) -> Tensor:

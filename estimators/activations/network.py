@@ -7,10 +7,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from estimators.activations.checkpointing import Kept, checkpointed, every_second_product
-from estimators.activations.head import head, with_rows
+from estimators.activations.head import head, joint, with_rows
 from estimators.activations.profile import Conditions, Profile, profile
 from estimators.activations.question import Question, question_of
-from estimators.activations.tape import ZERO, evaluate
+from estimators.activations.roots import roots_of
+from estimators.activations.tape import ZERO, Moment, Size, evaluate
 from estimators.errors import NotModelled
 from estimators.model.spec import Part
 from estimators.result import Term
@@ -21,17 +22,22 @@ from estimators.workload import DTYPE_BYTES
 
 INT64 = 8
 Row = tuple[str, str, int, str]  # the fields of a ``Term``, which is made only when somebody reads it
+IMAGE_ROLES = ("vision",)  # a row of their batch is an image
 GRADIENTS = ("made", "fresh", "held", "early", "late")  # the values of ``Site.gradients``
 
 
 @dataclass(frozen=True, eq=False)
 class BlockRun:
-    """Equal blocks: how its pieces are treated in turn; ``first``: of the first, where no gradient leaves it."""
+    """Equal blocks: how its pieces are treated in turn; ``first``: of the first, where no gradient leaves it.
+
+    ``entry``: pieces of the root in front of them, each with whether its rows are images.
+    """
 
     part: Part
     profile: Profile
     kept: tuple[Kept, ...]
     first: Kept | None = None
+    entry: tuple[tuple[Profile, bool], ...] = ()
 
 
 class Level(NamedTuple):
@@ -43,6 +49,14 @@ class Level(NamedTuple):
     backward: tuple[tuple[int, int], ...]  # in the order of GRADIENTS: bytes without and of weight gradients
 
 
+class Entry(NamedTuple):
+    """Pieces of the root in front of a run of blocks, in bytes; ``backward``: above what they keep."""
+
+    kept: int = 0
+    forward: int = 0
+    backward: int = 0
+
+
 class Stretch(NamedTuple):
     """A run of blocks in bytes."""
 
@@ -50,9 +64,14 @@ class Stretch(NamedTuple):
     levels: tuple[Level, ...]
     boundary: int
     output: int
-    shared: int
+    shared: tuple[tuple[str, int], ...]  # by role and name: runs of one stack share them
+    carried: tuple[tuple[str, int], ...]  # gradients of shared tensors
+    present: tuple[tuple[str, int], ...]  # shared tensors that nothing keeps
+    again: bool  # whether blocks are run again
     copies: int  # autocast's casts of one piece's weights, where nothing saves them
     first: Level | None  # of piece 0, where it differs
+    entry: Entry
+    role: str
 
     def level(self, piece: int) -> Level:
         """How a piece is treated."""
@@ -86,9 +105,14 @@ class Bytes(NamedTuple):
 def runs_of(question: Question) -> tuple[BlockRun, ...]:
     """Every run of blocks with its profile. Raises ``NotModelled`` for a block that nobody described."""
     made, flows = [], question.input_gradient
-    for part in question.model.blocks:
+    joints = roots_of(question.model).joints
+    for number, part in enumerate(question.model.blocks):
+        before, came = [j for j in joints if j.before == number], flows
+        if any(j.restarts for j in before):
+            flows = question.input_gradient
         trains = any(p.trainable for p in part.parameters)
-        conditions = Conditions(question.precision, question.kernels, question.device, flows or trains)
+        conditions = Conditions(question.precision, question.kernels, question.device, flows or trains,
+                                question.image_patches)  # fmt: skip
         found = profile(part, question.model, conditions)
         how = question.checkpointing if flows or trains else "none"
         element = DTYPE_BYTES[question.precision.autocast or question.precision.weights]
@@ -97,35 +121,63 @@ def runs_of(question: Question) -> tuple[BlockRun, ...]:
         if trains and not flows:  # a gradient reaches the first of these blocks and does not leave it
             entering = profile(part, question.model, replace(conditions, needs_input_gradient=False))
             first = checkpointed(entering, how, question.reentrant, products)[0]
-        made.append(BlockRun(part, found, checkpointed(found, how, question.reentrant, products), first))
+        entry = tuple(
+            (joint(question.model, j, replace(conditions, needs_input_gradient=came)), j.role in IMAGE_ROLES)
+            for j in before
+        )
+        made.append(BlockRun(part, found, checkpointed(found, how, question.reentrant, products), first, entry))
         flows = flows or trains
     return tuple(made)
 
 
 @lru_cache(maxsize=8192)
-def network_bytes(question: Question, batch: int, seq: int) -> Bytes:
-    """Everything in bytes for a micro-batch of ``batch`` sequences of ``seq`` tokens."""
-
-    def level(kept: Kept) -> Level:
-        forward = max((evaluate(m.live, batch, seq) for m in kept.forward), default=0)
-        sizes = [(evaluate(m.live, batch, seq), m.weight_gradients, m.fresh_gradient) for m in kept.backward]
-        return Level(evaluate(kept.kept, batch, seq), evaluate(kept.host, batch, seq), forward, _by_gradients(sizes))
-
-    stretches = tuple(
-        Stretch(
-            r.part.count, tuple(level(k) for k in r.kept), evaluate(r.profile.boundary, batch, seq),
-            evaluate(r.profile.output, batch, seq), sum(evaluate(s.size, batch, seq) for s in r.profile.shared),
-            evaluate(r.profile.autocast_copies, batch, seq) * r.kept[0].recomputes,
-            level(r.first) if r.first else None,
-        )
-        for r in runs_of(question)
-    )  # fmt: skip
+def network_bytes(question: Question, batch: int, seq: int, images: int = 1) -> Bytes:
+    """Everything in bytes for a micro-batch of ``batch`` sequences of ``seq`` tokens, with ``images`` images each."""
+    stretches = tuple(_stretch(r, batch, seq, images) for r in runs_of(question))
     loss = with_rows(question.model, question.loss, batch * seq)
     end = head(question.model, Conditions(question.precision, question.kernels, question.device, True), loss)
-    last = level(Kept(end.saved_size, (0,) * 6, end.forward, end.backward, False))
+    last = _level(Kept(end.saved_size, ZERO, end.forward, end.backward, False), batch, seq)
     held = evaluate(end.held, batch, seq)
-    inputs = 2 * batch * seq * INT64
+    given = roots_of(question.model).inputs
+    inputs = given(batch, seq, images) if given else 2 * batch * seq * INT64
     return Bytes(stretches, last, end.saved_bytes(batch, seq), stretches[-1].output, held, inputs, question.retains)
+
+
+def _stretch(run: BlockRun, batch: int, seq: int, images: int) -> Stretch:
+    rows, role, found = batch * images if run.part.role in IMAGE_ROLES else batch, run.part.role, run.profile
+
+    def size(of: Size) -> int:
+        return evaluate(of, rows, seq)
+
+    return Stretch(
+        run.part.count, tuple(_level(k, rows, seq) for k in run.kept), size(found.boundary), size(found.output),
+        tuple((f"{role} {s.name}", size(s.size)) for s in found.shared),
+        tuple((f"{role} {name}", size(of)) for name, of in found.carried),
+        tuple((f"{role} {name}", size(of)) for name, of in found.present), any(k.recomputes for k in run.kept),
+        size(found.autocast_copies) * run.kept[0].recomputes, _level(run.first, rows, seq) if run.first else None,
+        _entry(run.entry, batch, seq, images), role,
+    )  # fmt: skip
+
+
+def _level(kept: Kept, batch: int, seq: int) -> Level:
+    forward = max((evaluate(m.live, batch, seq) for m in kept.forward), default=0)
+    sizes = [(evaluate(m.live, batch, seq), m.weight_gradients, m.fresh_gradient) for m in kept.backward]
+    return Level(evaluate(kept.kept, batch, seq), evaluate(kept.host, batch, seq), forward, _by_gradients(sizes))
+
+
+def _entry(pieces: tuple[tuple[Profile, bool], ...], batch: int, seq: int, images: int) -> Entry:
+    """Pieces one after the other forwards, and back. Their weights' gradients are the engine's."""
+    kept = forward = backward = 0
+    for found, of_images in pieces:
+        rows = batch * images if of_images else batch
+
+        def largest(moments: tuple[Moment, ...], rows: int = rows) -> int:
+            return max((evaluate(m.live, rows, seq) for m in moments), default=0)
+
+        forward = max(forward, kept + largest(found.forward))
+        kept += found.saved_bytes(rows, seq)
+        backward = max(backward, kept + evaluate(found.output, rows, seq) + largest(found.backward))
+    return Entry(kept, forward, max(0, backward - kept))
 
 
 def _by_gradients(sizes: list[tuple[int, int, int]]) -> tuple[tuple[int, int], ...]:
@@ -149,9 +201,10 @@ class Network:
     @classmethod
     def of(cls, run: Run) -> Network:
         """Raises ``NotModelled`` where a block or the head has no ledger."""
-        if not run.model.head:
+        if not run.model.head and not roots_of(run.model).head:
             raise NotModelled(f"what the head of {run.model.class_name} keeps has not been described")
-        return _network(question_of(run), run.workload.micro_batch, run.workload.seq_len)
+        asked = run.workload
+        return _network(question_of(run), asked.micro_batch, asked.seq_len, asked.images)
 
     def terms(self, site: Site) -> tuple[Term, ...]:
         """Activations, logits and inputs that are alive at ``site``."""
@@ -164,8 +217,8 @@ class Network:
 
 
 @lru_cache(maxsize=8192)
-def _network(question: Question, batch: int, seq: int) -> Network:
-    return Network(network_bytes(question, batch, seq))
+def _network(question: Question, batch: int, seq: int, images: int) -> Network:
+    return Network(network_bytes(question, batch, seq, images))
 
 
 @lru_cache(maxsize=65536)
@@ -189,20 +242,40 @@ def _rows(found: Bytes, site: Site) -> Iterator[Row]:
 
 def _saved(found: Bytes, site: Site) -> Iterator[Row]:
     """Saved tensors of the pieces in front of the site; of the piece itself too before its backward begins."""
-    kept = shared = copies = 0
+    kept = copies = 0
+    shared: dict[str, int] = {}
+    role = found.stretches[min(site.part, len(found.stretches) - 1)].role
     for number, stretch in enumerate(found.stretches):
+        if number > site.part:
+            break
+        kept += stretch.entry.kept
+        shared.update(stretch.shared)
+        here = site.direction == "forward" and stretch.role == role
+        if here or stretch.again:
+            shared.update((name, size) for name, size in stretch.present if name not in shared)
         if number < site.part:
             pieces = stretch.pieces
-        elif number == site.part:
-            pieces = site.piece + (site.direction == "backward" and site.stage in ("before", "during"))
         else:
-            pieces = 0
+            pieces = site.piece + (site.direction == "backward" and site.stage in ("before", "during"))
         kept += stretch.kept(pieces)
         copies += stretch.copies * pieces * (site.direction != "backward")
-        shared = max(shared, stretch.shared)
     yield ("saved activations", "activations", kept, "kept by autograd or checkpointing, of earlier blocks")
     yield ("cached casts of weights", "activations", copies, "torch.autocast's 16-bit copies, until forward ends")
-    yield ("shared inputs of blocks", "activations", shared, "rotary cosines and sines, masks: once for all blocks")
+    yield ("shared inputs of blocks", "activations", sum(shared.values()), "rotary cosines and sines, masks: once")
+    if site.direction == "backward":
+        yield _carried(found, site)
+
+
+def _carried(found: Bytes, site: Site) -> Row:
+    """Gradients of tensors that a stack shares (encoder states, position bias), from its last block to its first."""
+    alive: dict[str, int] = {}
+    for number, stretch in enumerate(found.stretches):
+        begun = number > site.part or (number == site.part and site.piece < stretch.pieces - 1)
+        for name, size in stretch.carried:
+            stack = name.partition(" ")[0]
+            if begun and any(n <= site.part and s.role == stack for n, s in enumerate(found.stretches)):
+                alive[name] = size
+    return ("gradients of shared inputs", "activations", sum(alive.values()), "summed over the blocks of a stack")
 
 
 def _retained(found: Bytes, site: Site) -> Row:
@@ -229,7 +302,8 @@ def _at_block(found: Bytes, site: Site) -> Iterator[Row]:
         if site.stage == "during":
             yield ("block being computed", "activations", level.forward, "largest moment of its forward")
         else:
-            yield ("block input", "activations", stretch.boundary, "hidden states")
+            entering = stretch.entry.forward - stretch.entry.kept if site.piece == 0 else 0
+            yield ("block input", "activations", max(stretch.boundary, entering), "hidden states, or what makes them")
     elif site.stage == "before":
         yield ("incoming gradient", "activations", stretch.output, "of the block's output")
     elif site.stage == "during":
@@ -238,7 +312,8 @@ def _at_block(found: Bytes, site: Site) -> Iterator[Row]:
                    "recompute and gradients at their largest, beside what is kept")  # fmt: skip
         yield ("gradients of the block's weights", "gradients", gradients, "made by then, in the weights' dtype")
     else:
-        yield ("outgoing gradient", "activations", stretch.boundary, "of the block's input")
+        leaving = stretch.entry.backward if site.piece == 0 else 0
+        yield ("outgoing gradient", "activations", max(stretch.boundary, leaving), "of the block's input")
 
 
 def _at_end(found: Bytes, site: Site) -> Iterator[Row]:

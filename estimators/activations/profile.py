@@ -42,6 +42,8 @@ class Profile:
     ``boundary``: the input, which is what checkpointing keeps. ``output``: what goes to the next piece; not counted.
     ``shared``: kept tensors that belong to every piece (cosines, masks): once a model.
     ``keeps_input``: whether the input is among ``saved``.
+    ``present``: shared tensors that nothing keeps: alive while their stack runs, and where it is run again.
+    ``carried``: gradients of shared tensors (encoder states), by name: made by the last block, alive until the first.
     ``autocast_copies``: casts of weights that torch.autocast holds until the forward ends, saved or not.
     ``forward``: bytes above what was alive before, the input counted. ``forward_no_grad``: the same, nothing kept.
     ``held``: bytes of outputs that the caller holds until backward is over.
@@ -61,6 +63,8 @@ class Profile:
     saved_size: Size
     held: Size = ZERO
     keeps_input: bool = True
+    carried: tuple[tuple[str, Size], ...] = ()
+    present: tuple[tuple[str, Size], ...] = ()
 
     def saved_bytes(self, batch: int, seq: int) -> int:
         return evaluate(self.saved_size, batch, seq)
@@ -78,12 +82,14 @@ class Conditions:
     kernels: Kernels = field(default_factory=Kernels)
     device: str = "cuda"
     needs_input_gradient: bool = True
+    image_patches: int = 0  # of an image whose size the config leaves open; 0: as many as are assumed
 
 
-def config_of(model: ModelSpec, part: Part) -> Mapping[str, object]:
-    """The config that a part was built from: of a composite model, the section of its role."""
-    section = model.config.get({"vision": "vision_config", "audio": "audio_config"}.get(part.role, "text_config"))
-    return with_defaults(section if isinstance(section, Mapping) else model.config)
+def config_of(model: ModelSpec, role: str, image_patches: int = 0) -> Mapping[str, object]:
+    """The config that parts of a role were built from: of a composite model, the section of that role."""
+    section = model.config.get({"vision": "vision_config", "audio": "audio_config"}.get(role, "text_config"))
+    found = with_defaults(section if isinstance(section, Mapping) else model.config)
+    return {**found, "image_patches": image_patches} if image_patches and role == "vision" else found
 
 
 @lru_cache(maxsize=4096)
@@ -93,35 +99,42 @@ def profile(part: Part, model: ModelSpec, conditions: Conditions = Conditions())
 
     def builder(grad: bool) -> Builder:
         parameters = {p.name: p for p in part.parameters}
-        return Builder(parameters, config_of(model, part), conditions.precision, conditions.kernels, grad,
-                       DEVICES[conditions.device])  # fmt: skip
+        config = config_of(model, part.role, conditions.image_patches)
+        return Builder(parameters, config, conditions.precision, conditions.kernels, grad, DEVICES[conditions.device])
 
     return run_piece(builder, block, conditions.needs_input_gradient)
 
 
 def run_piece(
-    builder: Callable[[bool], Builder], piece: Piece, needs_input_gradient: bool = True, holds_input: bool = True
+    builder: Callable[[bool], Builder],
+    piece: Piece,
+    needs_input_gradient: bool = True,
+    holds_input: bool = True,
+    from_data: bool = False,
 ) -> Profile:
     """Run a piece twice: without grad, then with grad forwards and backwards. ``holds_input``: the caller's frame keeps
-    the input until the piece returns, as the loop over blocks does."""
+    the input until the piece returns, as the loop over blocks does. ``from_data``: the input is counted elsewhere."""
     without = builder(False)
-    _forward(without, piece, False, holds_input)
+    _forward(without, piece, False, holds_input, from_data)
     no_grad = largest(without.tape.moments)
 
     b = builder(True)
     tape = b.tape
-    output, boundary, entrance = _forward(b, piece, needs_input_gradient, holds_input)
+    output, boundary, entrance = _forward(b, piece, needs_input_gradient, holds_input, from_data)
     forward = largest(tape.moments)
     copies = total(t.storage.size for t in b.cached.values())
     b.cached.clear()
     saved, apart, kept = _ledger(b, output)
     keeps_input = entrance() is not None and id(entrance()) in kept
+    present = tuple((n, b.true_sizes[n]) for n, (t, _) in b.shared.items() if id(t.storage) not in kept)
     made_later = [t for t in b.held if id(t.storage) not in kept]
     held = total({id(t.storage): t.storage.size for t in made_later}.values())
     del made_later, kept
     if output.node is None:
         still = (Moment(ZERO),)
-        return Profile(saved, boundary, output.size, apart, copies, forward, no_grad, still, 0, ZERO, held, keeps_input)
+        return Profile(saved, boundary, output.size, apart, copies, forward, no_grad, still, 0, ZERO, held, keeps_input,
+                       present=present)  # fmt: skip
+    carried = tuple(b.carried.items())
     leaving = tape.forget(output)
     tape.moments.clear()
     start = plus(tape.live, leaving)
@@ -142,25 +155,32 @@ def run_piece(
         size,
         held,
         keeps_input,
+        carried,
+        present,
     )
 
 
 def _ledger(b: Builder, output: Tensor) -> tuple[tuple[Saved, ...], tuple[Saved, ...], frozenset[int]]:
     """What the piece keeps of its own, what it keeps of the shared tensors, and which storages those are."""
-    shared = {id(tensor.storage): size for tensor, size in b.shared.values()}
+    shared = {id(tensor.storage): (name, size) for name, (tensor, size) in b.shared.items()}
     saved, apart = [], []
     lines, storages = ledger(output)
     for line, storage in zip(lines, storages, strict=True):
         if id(storage) in shared:
-            apart.append(Saved(line.name, line.operation, shared[id(storage)]))
-        else:
+            name, size = shared[id(storage)]
+            apart.append(Saved(name, line.operation, size))
+        elif line.size != ZERO:
             saved.append(line)
     return tuple(saved), tuple(apart), frozenset(map(id, storages))
 
 
-def _forward(b: Builder, piece: Piece, needs_input_gradient: bool, holds_input: bool) -> tuple[Tensor, Size, Entrance]:
+def _forward(
+    b: Builder, piece: Piece, needs_input_gradient: bool, holds_input: bool, from_data: bool = False
+) -> tuple[Tensor, Size, Entrance]:
     hidden = input_of(b, piece, needs_input_gradient)
     boundary = hidden.size
+    if from_data:
+        b.tape.forget(hidden)
     box, entrance = [hidden], ref(hidden.storage)
     if not holds_input:
         del hidden

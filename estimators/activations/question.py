@@ -22,6 +22,7 @@ LITGPT_METHODS = ("full", "lora", "qlora")
 DROPS_QUANTISED_INPUT = "0.43.2"  # bitsandbytes pull request 1270
 NOT_REENTRANT = "5"  # transformers: gradient_checkpointing_enable without arguments
 SHIFTS_LABELS = "4.49"  # transformers pull request 35646: labels are padded, logits no longer copied
+MASKS_IMAGES = ("gemma3",)  # tokens of an image see each other: a mask of their own for every sample
 # Loops whose frame holds the outputs during backward; Trainer.compute_loss drops them when it returns the loss, and
 # torchtune deletes its logits.
 HOLDS_OUTPUTS = ("accelerate", "composer")
@@ -39,6 +40,7 @@ class Question(NamedTuple):
     loss: Loss
     reentrant: bool = False
     retains: bool = False
+    image_patches: int = 0
     keeps_products: bool = False  # selective checkpointing by operation, as torchtitan does it
 
 
@@ -65,8 +67,9 @@ def _question(run: Run) -> Question:
     if work.has_adapters and not managed:
         stored = settings.frozen_dtype
     precision = Precision(stored, casts, "", run.strategy.engine in ("fsdp1", "fsdp2"))
+    padding = "right" if run.model.family in MASKS_IMAGES else work.padding
     kernels = Kernels(
-        work.attention, work.loss == "fused" and work.stack in LIGER_EVERYWHERE, work.padding,
+        work.attention, work.loss == "fused" and work.stack in LIGER_EVERYWHERE, padding,
         library="litgpt" if work.stack == "litgpt" and work.method in LITGPT_METHODS else "transformers",
         keeps_quantised_input=not at_least(settings.versions["bitsandbytes"], DROPS_QUANTISED_INPUT),
     )  # fmt: skip
@@ -74,7 +77,7 @@ def _question(run: Run) -> Question:
     reentrant = (stack := STACKS[work.stack]).trainer and not at_least(settings.versions["transformers"], NOT_REENTRANT)
     frozen_units = run.strategy.engine == "fsdp1" and work.has_adapters and stack.adapters_apart
     return Question(run.model, precision, kernels, settings.device, work.checkpointing, _input_gradient(run), loss,
-                    reentrant, reentrant and frozen_units and work.checkpointing != "none",
+                    reentrant, reentrant and frozen_units and work.checkpointing != "none", work.image_patches or 0,
                     work.stack == "torchtitan" and work.checkpointing == "selective")  # fmt: skip
 
 

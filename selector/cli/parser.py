@@ -37,6 +37,8 @@ WORKLOAD_FLAGS = {
     "seq-len": "tokens of a sequence (2048)",
     "micro-batch": "sequences per GPU and micro-step (1)",
     "grad-accum": "micro-steps per optimizer step (1)",
+    "images": "images of a sample, tiles counted one by one (1; vision-language models)",
+    "image-patches": "patches of an image, where the model takes any size (1024; Qwen2-VL)",
     "checkpointing": "none, full, selective, every-2, offload (full)",
     "attention": "eager, sdpa, flash (sdpa)",
     "loss": "plain, fused, chunked (plain)",

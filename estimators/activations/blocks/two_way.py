@@ -64,7 +64,9 @@ def outside(b: Builder, name: str, shape: tuple[Dim, ...], needs_gradient: bool 
     if name not in b.shared:
         tensor = b.tape.leaf(name, shape, b.stream, needs_gradient)
         size = b.tape.forget(tensor)
-        b.shared[name] = (tensor, size if counted else ZERO)
+        b.shared[name], b.true_sizes[name] = (tensor, size if counted else ZERO), size
+        if tensor.needs_grad:
+            b.carried[name] = size
     return b.shared[name][0]
 
 

@@ -6,6 +6,7 @@ from estimators.model.families import seq2seq
 from estimators.model.families.common import Config, embedding, linear, norm
 from estimators.model.families.pieces import convolution, root
 from estimators.model.spec import ModelSpec
+from estimators.values import replace
 
 # transformers WhisperConfig
 DEFAULTS = {
@@ -19,6 +20,7 @@ KERNEL = 3
 def build(config: Config) -> ModelSpec:
     rows, hidden, tie = config.integer("vocab_size"), config.integer("d_model"), config.flag("tie_word_embeddings")
     words = "model.decoder.embed_tokens"
+    places = embedding("model.encoder.embed_positions", config.integer("max_source_positions"), hidden)
     return ModelSpec(
         name="",
         family="whisper",
@@ -27,7 +29,7 @@ def build(config: Config) -> ModelSpec:
             root(
                 convolution("model.encoder.conv1", (hidden, config.integer("num_mel_bins"), KERNEL)),
                 convolution("model.encoder.conv2", (hidden, hidden, KERNEL)),
-                embedding("model.encoder.embed_positions", config.integer("max_source_positions"), hidden),
+                tuple(replace(p, trainable=False) for p in places),  # the class freezes them
                 role="audio",
             ),
             seq2seq.blocks(config, "encoder", "WhisperEncoderLayer", key_bias=False, role="audio"),
