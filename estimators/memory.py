@@ -183,6 +183,9 @@ class Estimate:
         figure: Figure = _shown("selector.plots").of_estimate(self, kind)
         return figure
 
+    def _repr_html_(self) -> str:
+        return str(_shown("selector.report.estimate_page").html(self))
+
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know: assumed values, versions, what is not counted."""

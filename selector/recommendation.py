@@ -210,6 +210,19 @@ class Recommendation:
 
         return of_recommendation(self, kind)
 
+    def report(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The whole answer as one HTML file that needs no network; written to ``path`` too, where one is given.
+
+        Raises ``InputError`` when it cannot be written; then nothing is.
+        """
+        from selector.report.recommendation_page import recommendation_page
+        from selector.report.writing import write_page
+
+        text = recommendation_page(self)
+        if path is not None:
+            write_page(text, path)
+        return text
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from selector.report.recommendation import rendered
 

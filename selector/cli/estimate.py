@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from selector.cli.output import check_format, emit, picture
+from selector.cli.output import check_format, emit, emit_page, picture
 from selector.cli.parser import add_plot_flag, add_question_flags, question_of
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ EXAMPLE = """examples:
   dist-advisor estimate --model ./my-model --gpus 2x8xA100-80GB --format json --out estimate.json
   dist-advisor estimate --model llama-8b --gpus 4xA100 --strategy zero2 --micro-batch 4 --levers
   dist-advisor estimate --model llama-8b --gpus 4xA10 --plot strategies.svg
+  dist-advisor estimate --model llama-8b --gpus 4xA10 --format html --out report.html
   dist-advisor estimate --config ds_config.json --model llama-8b --gpus 4xA100"""
 
 
@@ -63,6 +64,10 @@ def run(parsed: argparse.Namespace) -> int:
         from selector.report.document import estimate_document
 
         emit(parsed, estimate_document(model, estimates, left_out, made), [], lambda _: None, notes)
+    elif parsed.format == "html":
+        from selector.report.estimate_page import estimates_page
+
+        emit_page(parsed, estimates_page(model, estimates, left_out, notes))
     else:
         from selector.report.table import draw_estimates, rows_of
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from estimators.errors import InputError
-from selector.cli.parser import FORMATS
+from selector.cli.parser import formats_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,8 +20,9 @@ Rows = Sequence[Mapping[str, Any]]
 
 def check_format(parsed: argparse.Namespace) -> None:
     """Refuse an unknown format, or a file that cannot be written, before anything is computed."""
-    if parsed.format not in FORMATS:
-        raise InputError(f"format {parsed.format!r} is not one of {', '.join(FORMATS)}")
+    known = formats_of(parsed.command)
+    if parsed.format not in known:
+        raise InputError(f"format {parsed.format!r} is not one of {', '.join(known)}")
     if parsed.out:
         folder = os.path.dirname(os.path.abspath(parsed.out))
         if not os.path.isdir(folder):
@@ -51,6 +52,13 @@ def emit(
     if not parsed.quiet:
         for note in notes:
             print(f"note: {note}", file=sys.stderr)
+
+
+def emit_page(parsed: argparse.Namespace, text: str) -> None:
+    """A report: to ``--out``, or to stdout for a pipe. Its notes stand in it."""
+    write(parsed, text)
+    if parsed.out and not parsed.quiet:
+        print(f"the report is in {parsed.out}", file=sys.stderr)
 
 
 def picture(parsed: argparse.Namespace, draw: Callable[[], Figure]) -> None:

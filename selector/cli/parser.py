@@ -28,6 +28,7 @@ COMMANDS = {
     "completion": ("selector.cli.completion", "completion script for bash, zsh or tcsh"),
 }
 FORMATS = ("table", "json", "csv", "markdown")
+REPORTS = ("estimate", "recommend")  # answers that are pages too
 
 # Workload fields that are flags: name -> what help says. Values are checked by estimators.workload, not by argparse.
 WORKLOAD_FLAGS = {
@@ -115,7 +116,7 @@ def parser_for(arguments: Sequence[str], everything: bool = False) -> argparse.A
                                       formatter_class=Help)  # fmt: skip
         if named == name or everything:
             import_module(module).add_arguments(command)
-            add_output_flags(command)
+            add_output_flags(command, name)
             command.usage = synopsis(command).replace("%", "%%")
     return top
 
@@ -130,7 +131,7 @@ def complete_parser() -> argparse.ArgumentParser:
         "--model": [entry["name"] for entry in models()],
         "--gpus": [card["id"] for card in gpus()],
         "--strategy": [*ENGINES, *ALIASES],
-        "--format": list(FORMATS),
+        "--format": [*FORMATS, "html"],
     }
     top = parser_for([], everything=True)
     commands = next(a for a in top._actions if isinstance(a, argparse._SubParsersAction))
@@ -150,9 +151,15 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def add_output_flags(command: argparse.ArgumentParser) -> None:
+def formats_of(command: str | None) -> tuple[str, ...]:
+    """What ``--format`` of a command may be."""
+    return (*FORMATS, "html") if command in REPORTS else FORMATS
+
+
+def add_output_flags(command: argparse.ArgumentParser, name: str) -> None:
+    formats = formats_of(name)
     group = command.add_argument_group("output")
-    group.add_argument("--format", default="table", metavar="FORMAT", help=", ".join(FORMATS) + " (table)")
+    group.add_argument("--format", default="table", metavar="FORMAT", help=", ".join(formats) + " (table)")
     group.add_argument("--out", metavar="FILE", help="write there instead of to the terminal")
     group.add_argument("-q", "--quiet", action="store_true", help="no notes on stderr")
     group.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from selector.cli.output import check_format, emit, picture
+from selector.cli.output import check_format, emit, emit_page, picture
 from selector.cli.parser import add_plot_flag, add_question_flags, question_of
 
 EXAMPLE = """examples:
@@ -12,7 +12,8 @@ EXAMPLE = """examples:
   dist-advisor recommend --model llama-8b --gpus A10 --allow qlora
   dist-advisor recommend --model qwen2.5-72b --gpus 2x8xH100 --global-batch 128 --seq-len 8192 --format json
   dist-advisor recommend --model llama-13b --gpus 4xA100-40GB --policy documents --goal documents
-  dist-advisor recommend --model llama-8b --gpus 4xA10 --strategy zero3-offload --host-memory 512GB"""
+  dist-advisor recommend --model llama-8b --gpus 4xA10 --strategy zero3-offload --host-memory 512GB
+  dist-advisor recommend --model llama-8b --gpus 8xH100 --format html --out report.html"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -48,6 +49,8 @@ def run(parsed: argparse.Namespace) -> int:
         if written is not None:
             document["files"] = [str(path) for path in written]
         emit(parsed, document, [], lambda _: None, notes)
+    elif parsed.format == "html":
+        emit_page(parsed, answer.report())
     else:
         from selector.report.recommendation import rows
 

@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PHASES = ("forward", "loss", "backward", "reduce", "step")
-LEAST = 0.1  # of the picture: a shorter phase is drawn as wide as this, so that it can be read
+LEAST, LEAST_NARROW = 0.1, 0.155  # of the picture: a shorter phase is drawn as wide as this, so that it can be read
 EARLIER = 0.14  # width of all earlier micro-batches together
 
 
-def widths(seconds: Sequence[float]) -> list[float]:
-    """Shares of the picture, summing to 1: as the seconds are, but none below ``LEAST``."""
+def widths(seconds: Sequence[float], least: float = LEAST) -> list[float]:
+    """Shares of the picture, summing to 1: as the seconds are, but none below ``least``."""
     total = sum(seconds)
     if not total:
         return [1 / len(seconds)] * len(seconds)
-    short = {at for at, value in enumerate(seconds) if value < LEAST * total}
+    short = {at for at, value in enumerate(seconds) if value < least * total}
     while True:
         rest = sum(value for at, value in enumerate(seconds) if at not in short)
-        left = 1 - LEAST * len(short)
-        more = {at for at, value in enumerate(seconds) if at not in short and value / rest * left < LEAST}
+        left = 1 - least * len(short)
+        more = {at for at, value in enumerate(seconds) if at not in short and value / rest * left < least}
         if not more:
-            return [LEAST if at in short else value / rest * left for at, value in enumerate(seconds)]
+            return [least if at in short else value / rest * left for at, value in enumerate(seconds)]
         short |= more
 
 
@@ -66,6 +66,7 @@ def step_clock(estimate: Estimate, *, width: float = 7.5) -> Figure:
     """See :func:`selector.plots.step_clock`."""
     with settings():
         narrow = width < NARROW
+        least = LEAST_NARROW if narrow else LEAST
         figure, axis = sheet(width, 5.0 if narrow else 4.6)
         shown = [i for name in PHASES for i in estimate.instants if i.name == name]
         time = clock(estimate.run)
@@ -73,7 +74,7 @@ def step_clock(estimate: Estimate, *, width: float = 7.5) -> Figure:
         spans = [getattr(time, i.name) if known else 0.0 for i in shown]
         at = _earlier(axis, time)
         beside, highest, middles = runtime_bytes(estimate), 0.0, []
-        for instant, span in zip(shown, widths(spans), strict=True):
+        for instant, span in zip(shown, widths(spans, least), strict=True):
             middle = at + span / 2
             top = stack(axis, middle, instant.by_category(), span)
             above = outside(axis, middle, top, beside, span)
@@ -87,7 +88,7 @@ def step_clock(estimate: Estimate, *, width: float = 7.5) -> Figure:
         names = [f"{i.name}\n{in_words(s)}" if known else i.name for i, s in zip(shown, spans, strict=True)]
         axis.set_xticks(middles, names)
         axis.tick_params(axis="x", length=0, labelsize=7.5 if narrow else 9)
-        axis.set_xlabel(_axis_words(time, spans, narrow))
+        axis.set_xlabel(_axis_words(time, spans, least))
         axis.set_ylabel(PLACES["gpu"])
         axis.grid(axis="y")
         head(figure, axis, f"{printable(estimate.strategy, 60)}: {_step_words(time)}", estimate, width)
@@ -107,12 +108,12 @@ def _earlier(axis: Axes, time: Clock | Unknown) -> float:
     return EARLIER + 0.02
 
 
-def _axis_words(time: Clock | Unknown, spans: Sequence[float], narrow: bool) -> str:
+def _axis_words(time: Clock | Unknown, spans: Sequence[float], least: float) -> str:
     """What the widths mean."""
     if isinstance(time, Unknown):
         return "phase of a step (no seconds: the card has no figures)"
-    short = any(s < LEAST * sum(spans) for s in spans)
-    end = "\n" if narrow else " "
+    short = any(s < least * sum(spans) for s in spans)
+    end = "\n" if least == LEAST_NARROW else " "
     widened = f";{end}short phases are drawn wider" if short else ""
     return f"expected time of the phases of a step (s){widened}"
 

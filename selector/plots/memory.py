@@ -225,7 +225,8 @@ def name_rows(axis: Axes, estimates: Sequence[Estimate], narrow: bool) -> None:
     for row, estimate in enumerate(estimates):
         size, verdict = amount(estimate.peak.gpu_bytes / GIB), VERDICT_MARKS[estimate.verdict]
         if narrow:
-            axis.annotate(names[row], (0, row - 0.42), (2, 0), ha="left", fontsize=8, **looks)
+            box = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
+            axis.annotate(names[row], (0, row - 0.42), (2, 0), ha="left", fontsize=8, zorder=6, bbox=box, **looks)
             axis.annotate(f"{size} GiB, {verdict}", (1, row - 0.42), (-2, 0), ha="right", fontsize=8, zorder=6,
                           bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4}, **looks)  # fmt: skip
             continue

@@ -1,4 +1,4 @@
-"""A recommendation for a notebook: plain HTML, no script, no external file; every text is escaped."""
+"""A recommendation for a notebook: plain HTML with the picture, no script or external file; every text is escaped."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from estimators.units import gib
+from selector.report.pictures import PAGE, memory
 from selector.report.recommendation import rows, sections
 
 if TYPE_CHECKING:
@@ -15,8 +16,11 @@ COLOURS = {"fits": "#1a7f37", "tight": "#9a6700", "unknown": "#0969da", "no": "#
 
 
 def html(answer: Recommendation) -> str:
-    """The sentence, a table of choice, alternatives and rejected strategies, and the rest to unfold."""
-    parts = [f"<p><b>{escape(answer.headline)}</b></p>", _table(rows(answer))]
+    """The sentence, memory by instant, a table of choice, alternatives and rejected strategies, and the rest to unfold."""
+    parts = [f"<p><b>{escape(answer.headline)}</b></p>"]
+    if answer.estimate is not None:
+        parts.append(f"<div style='max-width:48rem'>{memory(answer.estimate, PAGE)}</div>")
+    parts.append(_table(rows(answer)))
     for number, (title, lines) in enumerate(sections(answer)):
         items = "".join(f"<li>{escape(line)}</li>" for line in lines)
         opened = " open" if number == 0 else ""
