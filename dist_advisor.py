@@ -7,6 +7,7 @@ another one stands before it.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
 OWN = ("estimators", "selector", "validate")
+# Objects made before Python looks for cycles: an answer makes tens of thousands, and nearly all live until it is printed.
+COLLECT_AFTER = 200_000
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -38,6 +41,7 @@ def foreign() -> list[str]:
 
 def main() -> int:
     """``dist-advisor``."""
+    gc.set_threshold(COLLECT_AFTER)
     for origin in foreign():
         name = os.path.splitext(os.path.basename(origin.removesuffix("/__init__.py")))[0]
         print(

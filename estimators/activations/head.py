@@ -13,6 +13,7 @@ from estimators.activations.streams import Over
 from estimators.activations.tape import Tensor
 from estimators.devices import DEVICES
 from estimators.model.spec import ModelSpec, Parameter
+from estimators.values import replace
 
 # Families whose final norm is neither LlamaRMSNorm nor nn.LayerNorm with a bias.
 GEMMA = ("gemma", "gemma2", "gemma3_text", "gemma3", "paligemma")
@@ -62,8 +63,6 @@ def _joint(model: ModelSpec, which: Joint, conditions: Conditions) -> Profile:
 
 def with_rows(model: ModelSpec, loss: Loss, tokens: int) -> Loss:
     """A fused loss for a number of tokens: its pieces have a whole number of rows."""
-    from dataclasses import replace
-
     if loss.kind != "fused" or roots_of(model).head:
         return loss
     weight = root_parameters(model)[f"{model.head}.weight"]

@@ -111,7 +111,10 @@ def parser_for(arguments: Sequence[str], everything: bool = False) -> argparse.A
     if named is not None and named not in COMMANDS:
         near = closest(named, COMMANDS)
         top.error(f"unknown command {named!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+    lists_all = named is None or everything or "-h" in arguments or "--help" in arguments
     for name, (module, help_text) in COMMANDS.items():
+        if name != named and not lists_all:
+            continue
         command = commands.add_parser(name, help=help_text, description=help_text.capitalize() + ".", allow_abbrev=False,
                                       formatter_class=Help)  # fmt: skip
         if named == name or everything:
