@@ -12,7 +12,8 @@ from functools import lru_cache
 from itertools import accumulate
 
 from estimators.engines.zero_common import LOSS, Moments, Sizes, Terms, host_term, load_copy, outside, plus
-from estimators.engines.zero_fetch import Fetched, Live, Setting, fetched
+from estimators.engines.zero_coordinator import Live, Setting
+from estimators.engines.zero_fetch import Fetched, fetched
 from estimators.engines.zero_layout import Spot, buffer_bytes, frozen_bytes, shards, trainable
 from estimators.engines.zero_offload import host3, on_gpu
 from estimators.engines.zero_reduce import NORM_BYTES

@@ -1,60 +1,22 @@
 """Which parameters ZeRO-3 has gathered at each moment of a micro-step.
 
-A replay of partitioned_param_coordinator.py (``fetch_sub_module``, ``release_sub_module``,
-``__params_to_release``) and of the gradient bucket of stage3.py over the modules of a model, in elements. It does not
-depend on the number of ranks and runs once per model and setting.
-
-The third micro-step and later ones are replayed: the trace of modules is complete, so the coordinator prefetches.
+A replay of the coordinator (``zero_coordinator``) over the modules of a model (``zero_modules``), in elements. It does
+not depend on the number of ranks and runs once per model and setting; blocks that find the same state before them are
+replayed once (``zero_fold``).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable
 from functools import lru_cache
-from itertools import accumulate
 
+from estimators.engines.zero_coordinator import Coordinator, Live, Setting
+from estimators.engines.zero_fold import replay
 from estimators.engines.zero_layout import Spot
-from estimators.engines.zero_modules import FETCH, FORWARD, HALF, RECOMPUTE, RELEASE, Call, Modules, modules
+from estimators.engines.zero_modules import modules
 from estimators.model.spec import ModelSpec
 from estimators.sites import END, START
 from estimators.values import dataclass
-
-NO_REUSE = 1 << 62
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """Stage-3 knobs that decide what is gathered, and whether blocks are recomputed."""
-
-    prefetch: int
-    max_live: int
-    max_reuse: int
-    threshold: int
-    model_threshold: int
-    bucket: int
-    contiguous: bool
-    recompute: bool
-    hpz: int = 1  # ranks of the group that holds a secondary shard
-    accumulates: bool = False  # secondary shards of earlier micro-steps are there
-
-
-@dataclass(frozen=True, slots=True)
-class Live:
-    """One moment: elements gathered, elements in flat all-gather outputs beside them, gradients, the bucket reduced."""
-
-    gathered: int = 0
-    flats: int = 0
-    gradients: int = 0
-    reduced: int = 0  # elements of the bucket that is being reduced
-    copied: int = 0  # of those, elements concatenated for the reduce-scatter
-    largest: int = 0  # largest parameter among them
-    secondary: int = 0  # elements of parameters that have a secondary shard (hpZ), before they are cut
-    group: int = 1
-
-    @property
-    def size(self) -> int:
-        return self.gathered + self.flats + self.gradients + self.copied + self.secondary // self.group
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +30,15 @@ class Fetched:
     reduce: tuple[tuple[Spot, Live], ...]
 
 
-# -- the replay ------------------------------------------------------------------------------------------------------
-
-
 @lru_cache(maxsize=1024)
-def fetched(model: ModelSpec, setting: Setting) -> Fetched:
-    """What is gathered, at the largest moment of each phase."""
-    return _Coordinator(modules(model, setting.recompute), setting).run()
-
-
-def persistent(net: Modules, setting: Setting) -> set[int]:
-    """Parameters that stay whole on every rank (parameter_offload.py, ``mark_persistent_parameters``)."""
-    total, kept = 0, set()
-    for index, numel in enumerate(net.numels):
-        if numel + total <= setting.model_threshold and numel <= setting.threshold:
-            kept.add(index)
-            total += numel
-    return kept
+def fetched(model: ModelSpec, setting: Setting, folded: bool = True) -> Fetched:
+    """What is gathered, at the largest moment of each phase. ``folded``: equal blocks are replayed once."""
+    state = Coordinator(modules(model, setting.recompute, folded), setting)
+    loss = replay(state)
+    kept = tuple(state.net.numels[i] for i in sorted(state.persist))
+    forward = tuple(reversed(rising(reversed(state.best["forward"].items()))))
+    backward, reduce = (rising(state.best[name].items()) for name in ("backward", "reduce"))
+    return Fetched(kept, forward, loss, backward, reduce)
 
 
 def rising(moments: Iterable[tuple[Spot, Live]]) -> tuple[tuple[Spot, Live], ...]:
@@ -94,204 +48,3 @@ def rising(moments: Iterable[tuple[Spot, Live]]) -> tuple[tuple[Spot, Live], ...
         if not kept or spot[0] in (START, END) or kept[-1][0][0] == END or live.size > kept[-1][1].size:
             kept.append((spot, live))
     return tuple(kept)
-
-
-class _Coordinator:
-    """State of one micro-step. Names follow the source."""
-
-    def __init__(self, net: Modules, setting: Setting) -> None:
-        self.net, self.setting = net, setting
-        self.persist = persistent(net, setting)
-        self.available = set(self.persist)
-        self.inflight: dict[int, list[int]] = {}  # parameter -> handle: [members left, flat elements, waited, *members]
-        self.active: dict[int, set[str]] = {}  # modules that use a parameter now
-        self.gathered = sum(net.numels[i] for i in self.persist)
-        self.flats = self.num_available = self.step = self.at = 0
-        self.recent: dict[int, int] = {}
-        self.recomputed: set[int] = set()  # frozen ones, fetched while a block was recomputed
-        self.gradients = self.elements = 0
-        self.bucket: list[int] = []
-        self.halves: set[int] = set()  # tied weights: the head's gradient waits in autograd for the embedding's
-        self.secondary: set[int] = set(range(len(net.numels))) if setting.accumulates else set()
-        self.cut = sum(net.numels[i] for i in self.secondary)
-        self.spot: Spot = (START, 0)
-        self.best: dict[str, dict[Spot, Live]] = {"forward": {self.spot: self._live()}, "backward": {}, "reduce": {}}
-        self.phase = "forward"
-        self._trace()
-
-    def _trace(self) -> None:
-        """What the coordinator recorded: parameters in the order of use, and when each is used again."""
-        steps = [call.owned for call in self.net.calls if call.kind == FETCH]
-        self.queue = [(i, step) for step, owned in enumerate(steps) for i in owned]
-        self.passed = [0, *accumulate(sum(self.net.numels[i] for i in owned) for owned in steps)]
-        self.uses: dict[int, list[int]] = {}
-        for index, step in self.queue:
-            self.uses.setdefault(index, []).append(step)
-
-    def run(self) -> Fetched:
-        loss = Live()
-        head = [call for call in self.net.calls if call.kind == FETCH and call.phase == FORWARD and call.owned][-1]
-        for call in self.net.calls:
-            if self.phase == "forward" and call.phase != FORWARD:
-                loss = self._live()
-                self.phase, self.spot = "backward", (END, 0)
-                self._now()
-            self._move(call)
-            if call.kind == FETCH:
-                self._fetch(call)
-                if call is head:
-                    self.spot = (END, 0)
-                    self._now()
-            elif call.kind == RELEASE:
-                self._release(call)
-            else:
-                for index in call.owned:
-                    if self.net.trains[index]:
-                        self._gradient(index, call.kind == HALF)
-        self._flush()
-        for index in list(self.available - self.persist):  # release_backward_leftovers
-            self.active[index].clear()
-            self._free(index)
-        kept = tuple(self.net.numels[i] for i in sorted(self.persist))
-        forward = tuple(reversed(rising(reversed(self.best["forward"].items()))))
-        backward, reduce = (rising(self.best[name].items()) for name in ("backward", "reduce"))
-        return Fetched(kept, forward, loss, backward, reduce)
-
-    def _move(self, call: Call) -> None:
-        """Outside blocks: in forward the last block's place until the head is there; in backward the start."""
-        if call.block:
-            self.spot = self.net.spots[call.block]
-        elif self.phase == "backward" and self.spot[0] >= 0 and call.kind == FETCH and call.owned:
-            self.spot = (START, 0)
-
-    def _live(self, **more: int) -> Live:
-        group = self.setting.hpz
-        cut = self.cut if group > 1 else 0
-        return Live(
-            self.gathered, self.flats, self.gradients + more.pop("gradients", 0), secondary=cut, group=group, **more
-        )
-
-    def _see(self, phase: str, now: Live) -> None:
-        best = self.best[phase].get(self.spot)
-        if best is None or now.size > best.size:
-            self.best[phase][self.spot] = now
-
-    def _now(self) -> None:
-        self._see(self.phase, self._live())
-
-    # fetch_sub_module
-    def _fetch(self, call: Call) -> None:
-        owned = call.owned
-        self._all_gather([i for i in owned if i not in self.available and i not in self.inflight])
-        for index in owned:
-            self.active.setdefault(index, set()).add(call.path)
-            if call.phase == RECOMPUTE and not self.net.trains[index]:
-                self.recomputed.add(index)
-            if index in self.inflight:
-                self._wait(index)
-        fresh = {i for i in owned if self.recent.get(i, -1) < self.step}
-        while fresh and self.at < len(self.queue):
-            index, step = self.queue[self.at]
-            self.at += 1
-            self.recent[index] = step
-            fresh.discard(index)
-        self._prefetch()
-        self.step += 1
-
-    def _prefetch(self) -> None:
-        room = min(self.setting.max_live - self.num_available, self.setting.prefetch)
-        chosen: dict[int, None] = {}
-        numel = 0
-        while self.setting.prefetch and self.at < len(self.queue) and numel < room:
-            index, step = self.queue[self.at]
-            self.at += 1
-            self.recent[index] = max(self.recent.get(index, -1), step)
-            if index not in self.available and index not in self.inflight and index not in chosen:
-                chosen[index] = None
-                numel += self.net.numels[index]
-        self._all_gather(list(chosen))
-
-    def _all_gather(self, chosen: list[int]) -> None:
-        """One parameter arrives in place; several arrive in one flat tensor and are copied out of it."""
-        if not chosen:
-            return
-        numel = sum(self.net.numels[i] for i in chosen)
-        self.num_available += numel
-        flat = numel if len(chosen) > 1 else 0
-        if flat:
-            self.flats += flat
-        else:
-            self.gathered += numel
-        handle = [len(chosen), flat, 0, *chosen]
-        for index in chosen:
-            self.inflight[index] = handle
-        self._now()
-
-    def _wait(self, index: int) -> None:
-        handle = self.inflight.pop(index)
-        handle[0] -= 1
-        if not handle[2]:
-            handle[2] = 1
-            self.available.update(handle[3:])
-            self.gathered += handle[1]
-            self._now()
-        if not handle[0]:
-            self.flats -= handle[1]
-
-    # release_sub_module
-    def _release(self, call: Call) -> None:
-        for index in call.owned:
-            self.active[index].discard(call.path)
-            if index not in self.persist and self.recent.get(index, -1) <= self.step and not self._is_near(index):
-                self._free(index)
-        if self.recomputed and call.phase == "backward":
-            for index in self.recomputed - self.persist:
-                self._free(index)
-            self.recomputed.clear()
-
-    def _is_near(self, index: int) -> bool:
-        """``__params_to_release``: used again before ``max_reuse`` elements have passed."""
-        uses = self.uses[index]
-        coming = bisect_left(uses, self.step)
-        distance = self.passed[uses[coming]] - self.passed[self.step] if coming < len(uses) else NO_REUSE
-        return distance < self.setting.max_reuse
-
-    def _free(self, index: int) -> None:
-        if index not in self.available or self.active[index]:
-            return
-        if index not in self.secondary:
-            self.secondary.add(index)
-            self.cut += self.net.numels[index]
-            self._now()
-        self.available.discard(index)
-        self.gathered -= self.net.numels[index]
-        self.num_available -= self.net.numels[index]
-
-    # reduce_independent_p_g_buckets_and_remove_grads
-    def _gradient(self, index: int, is_half: bool) -> None:
-        numel = self.net.numels[index]
-        if index in self.halves:  # autograd adds the two: three tensors
-            self._see(self.phase, self._live(gradients=2 * numel))
-        self.gradients += 0 if index in self.halves else numel
-        self._now()
-        if is_half:
-            self.halves.add(index)
-            return
-        if self.elements + numel > self.setting.bucket and self.elements:
-            self._flush()
-        if self.setting.contiguous and self.elements + numel <= self.setting.bucket:
-            self.gradients -= numel
-        else:
-            self.bucket.append(-1 - index)  # stays a tensor of its own until the bucket is reduced
-        self.bucket.append(index)
-        self.elements += numel
-
-    def _flush(self) -> None:
-        members = [i for i in self.bucket if i >= 0]
-        if not members:
-            return
-        sizes = [self.net.numels[i] for i in members]
-        copied = self.elements if len(members) > 1 else 0
-        self._see("reduce", self._live(reduced=self.elements, copied=copied, largest=max(sizes)))
-        self.gradients -= sum(self.net.numels[-1 - i] for i in self.bucket if i < 0)
-        self.bucket, self.elements = [], 0

@@ -7,12 +7,14 @@ traces of the real hooks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from estimators.engines.zero_layout import Spot, execution_order
-from estimators.model.spec import ModelSpec
+from estimators.model.spec import ModelSpec, Part
 from estimators.values import dataclass
 
 FETCH, RELEASE, GRADIENT, HALF = "fetch", "release", "gradient", "half of a tied gradient"
@@ -38,52 +40,116 @@ class Call(NamedTuple):
     phase: str
     path: str
     owned: tuple[int, ...]
-    block: str = ""  # the block around it; empty outside blocks, and for modules around blocks
+    spot: Spot | None = None  # the block around it; None outside blocks, and for modules around blocks
+
+
+class Round(NamedTuple):
+    """Calls in a row, made ``times`` times; parameters and place move on by a block from one time to the next."""
+
+    calls: tuple[Call, ...]
+    times: int = 1
+    shift: int = 0  # of the numbers of parameters
+    step: int = 0  # of the block's index: 1 forwards, -1 backwards
+
+    def fetches(self, time: int) -> list[tuple[int, ...]]:
+        """Parameters of each module that is fetched."""
+        shift = time * self.shift
+        return [tuple([i + shift for i in call.owned]) for call in self.calls if call.kind == FETCH]
 
 
 @dataclass(frozen=True, eq=False)
 class Modules:
-    """Parameters by number, in the order of ``named_parameters``, and the calls of one micro-step."""
+    """Parameters by number, in the order of ``named_parameters``, and the calls of one micro-step.
+
+    Paths tell modules of one parameter apart; in a round that is made several times they are those of one block.
+    """
 
     numels: tuple[int, ...]
     trains: tuple[bool, ...]
-    calls: tuple[Call, ...]
-    spots: dict[str, Spot]  # of each block
+    rounds: tuple[Round, ...]
+
+
+SHOWN = 4  # blocks of a run whose calls are worked out: the first, two that are alike, the last
 
 
 @lru_cache(maxsize=128)
-def modules(model: ModelSpec, recompute: bool) -> Modules:
-    """Calls of one forward and backward. ``recompute``: blocks run forward again inside backward."""
+def modules(model: ModelSpec, recompute: bool, folded: bool = True) -> Modules:
+    """Calls of one forward and backward. ``recompute``: blocks run forward again inside backward.
+
+    ``folded``: of a long run the blocks between the first and the last are one round. Their calls are those of the
+    second and the third: the same parameters, and the same stands before each.
+    """
     numels: list[int] = []
     trains: list[bool] = []
     leaves: list[Leaf] = []
     roots: dict[str, int] = {}
+    spots: dict[str, Spot] = {}
+    number = -1
     for part in model.parts:
-        order = execution_order(part)
-        for index in range(part.count):
-            base, names = len(numels), list(part.names(index))
-            numels.extend(p.numel for p in part.parameters)
-            trains.extend(p.trainable for p in part.parameters)
-            if not part.is_block:
+        order, start = execution_order(part), len(numels)
+        number += part.is_block
+        for index in _shown(part) if folded else range(part.count):
+            base, names = start + index * len(part.parameters), list(part.names(index))
+            block = ""
+            if part.is_block:
+                block = part.prefix.format(part.first + index)
+                spots[block] = (number, index)
+            else:
                 roots.update((name, base + i) for i, name in enumerate(names))
-            block = part.prefix.format(part.first + index) if part.is_block else ""
             leaves.extend(_leaves(names, [base + i for i in order], base, block))
+        numels.extend([p.numel for p in part.parameters] * part.count)
+        trains.extend([p.trainable for p in part.parameters] * part.count)
     leaves[1:1] = _silent(model)
     heads = [Leaf(name.rpartition(".")[0], (roots[to],), "") for name, to in model.tied.items() if to in roots]
     tied = {roots[to] for to in model.tied.values() if to in roots}
-    calls = _Calls([*leaves, *heads], trains, tied)
-    spots = {
-        part.prefix.format(part.first + index): (number, index)
-        for number, part in enumerate(model.blocks)
-        for index in range(part.count)
-    }
-    blocks: dict[str, str] = {}
-    placed = []
-    for kind, phase, path, owned, _ in calls.all(recompute):
-        if path not in blocks:
-            blocks[path] = _block_of(path, spots)
-        placed.append(Call(kind, phase, path, owned, blocks[path]))
-    return Modules(tuple(numels), tuple(trains), tuple(placed), spots)
+    places: dict[str, Spot | None] = {}
+    calls = []
+    for kind, phase, path, owned, _ in _Calls([*leaves, *heads], trains, tied).all(recompute):
+        if path not in places:
+            places[path] = spots.get(_block_of(path, spots))
+        calls.append(Call(kind, phase, path, owned, places[path]))
+    rounds = _rounds(calls, model) if folded else (Round(tuple(calls)),)
+    return Modules(tuple(numels), tuple(trains), rounds) if rounds else modules(model, recompute, False)
+
+
+def _shown(part: Part) -> Sequence[int]:
+    return range(part.count) if part.count <= SHOWN else (0, 1, 2, part.count - 1)
+
+
+def _rounds(calls: list[Call], model: ModelSpec) -> tuple[Round, ...]:
+    """The calls of the whole model; nothing where the blocks in the middle are not alike."""
+    made: list[Round] = []
+    once: list[Call] = []
+    waiting: list[Call] = []  # the calls of one of the two blocks that stand for all in the middle
+    for spot, group in groupby(calls, key=attrgetter("spot")):
+        here = list(group)
+        if spot is None or spot[1] not in (1, 2) or model.blocks[spot[0]].count <= SHOWN:
+            if waiting:
+                return ()
+            once += here
+        elif not waiting:
+            waiting = here
+        else:
+            part, number, index = model.blocks[spot[0]], spot[0], 3 - spot[1]  # of the block before
+            step = spot[1] - index
+            shift = step * len(part.parameters)
+            if here != _moved(waiting, shift, (number, spot[1]), here):
+                return ()
+            ahead = part.count - 2 - index if step < 0 else 0  # backwards the last of them comes first
+            first = _moved(waiting, -shift * ahead, (number, index + ahead), waiting)
+            made += [Round(tuple(once)), Round(tuple(first), part.count - 2, shift, step)]
+            once, waiting = [], []
+    return () if waiting else (*made, Round(tuple(once)))
+
+
+def _moved(calls: list[Call], shift: int, spot: Spot, named: list[Call]) -> list[Call]:
+    """The calls of a block as another block makes them, with its paths."""
+    if len(named) != len(calls):
+        return []
+    return [
+        Call(kind, phase, other.path, tuple([i + shift for i in owned]), spot)
+        for (kind, phase, _, owned, _), other in zip(calls, named, strict=True)
+    ]
 
 
 def _block_of(path: str, spots: dict[str, Spot]) -> str:
