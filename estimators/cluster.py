@@ -12,11 +12,14 @@ import os.path
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from estimators.errors import InputError, UnknownName, short
 from estimators.units import GIB, MIB, parse_bytes
 from estimators.values import dataclass, field
+
+if TYPE_CHECKING:
+    from estimators.calibration import Calibration
 
 DATA = os.path.join(os.path.dirname(__file__), "data")
 MAX_COUNT = 65536  # nodes, and GPUs of a node
@@ -93,6 +96,13 @@ class Cluster:
     interconnect: str | None = None  # nvlink or pcie inside a node
     price_per_gpu_hour: float | None = None
     notes: tuple[str, ...] = field(default=())
+    calibration: Calibration | None = None  # what such a machine measured of itself
+
+    @property
+    def measured(self) -> Calibration | None:
+        """The calibration, where it is of this card."""
+        own = self.calibration
+        return own if own is not None and own.gpu == self.gpu.id else None
 
     @property
     def ranks(self) -> int:
@@ -115,11 +125,13 @@ def parse_cluster(
     interconnect: str | None = None,
     price: str | float | None = None,
     gpu_memory: str | int | None = None,
+    calibration: Calibration | None = None,
 ) -> Cluster:
     """``"2x8xH100"`` and the facts that are known -> ``Cluster``.
 
     ``host_memory`` and ``nvme`` are per node, ``network`` in Gbit/s per GPU (``"50GB/s"`` is read as bytes),
     ``price`` per GPU-hour. ``gpu_memory`` stands in for the catalogue's size and makes any name a card.
+    ``calibration`` (``estimators.calibration.load``) is used where it is of this card.
 
     Raises ``UnknownName`` for a card that no catalogue has, ``InputError`` for everything else that cannot be used.
 
@@ -138,6 +150,7 @@ def parse_cluster(
     return _cluster(
         gpu, gpus_per_node, nodes, _size(host_memory, "host memory"), _size(nvme, "NVMe"), _rate(network),
         None if interconnect is None else str(interconnect).lower(), _price(price), notes,
+        calibration,
     )  # fmt: skip
 
 

@@ -190,6 +190,8 @@ class Estimate:
     def notes(self) -> tuple[str, ...]:
         """What a reader must know: assumed values, versions, what is not counted."""
         notes = [*self.run.cluster.notes, *self.run.settings.notes]
+        if self.run.cluster.measured is not None:
+            notes.append(self.run.cluster.measured.note)
         if self.run.cluster.host_bytes is None and self.host.expected:
             notes.append("host RAM is not judged: give --host-memory")
         if self.not_counted:

@@ -8,12 +8,16 @@ ratios of the reserve are printed by ``docs/evidence/runtime.py``.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from estimators.cluster import Cluster, Gpu
 from estimators.result import Interval, Term
 from estimators.run import Run, Settings
 from estimators.units import GIB, MIB
 from estimators.values import dataclass
+
+if TYPE_CHECKING:
+    from estimators.calibration import Calibration, Measured
 
 MOST_KNOWN = 4096
 
@@ -136,13 +140,23 @@ def overheads(run: Run) -> tuple[Overhead, ...]:
     if key not in _KNOWN:
         if len(_KNOWN) >= MOST_KNOWN:
             _KNOWN.clear()
-        _KNOWN[key] = (_overhead("context", context_range(run.cluster.gpu)), *_communicators(run))
+        own = run.cluster.measured
+        context = _measured("context", own, "context_bytes") if own else None
+        _KNOWN[key] = (context or _overhead("context", context_range(run.cluster.gpu)), *_communicators(run))
     return _KNOWN[key]
 
 
 def _overhead(name: str, found: Range, certain: bool = True) -> Overhead:
     low = found.low * GIB if certain else 0.0
     return Overhead(name, low, found.expected * GIB, found.high * GIB, f"{found.source} (n={found.n}, {found.date})")
+
+
+def _measured(name: str, own: Calibration, quantity: str, certain: bool = True) -> Overhead | None:
+    """What this machine measured, where it did."""
+    found = own.get(quantity)
+    if found is None:
+        return None
+    return Overhead(name, found.low if certain else 0.0, found.value, found.high, f"{own.source} (n={found.n})")
 
 
 def _communicators(run: Run) -> Iterator[Overhead]:
@@ -156,7 +170,13 @@ def _communicators(run: Run) -> Iterator[Overhead]:
     if engine == "torch":
         return
 
+    own = run.cluster.measured
+
     def group(name: str, size: int, certain: bool = True) -> Overhead:
+        if own is not None and 1 < size <= run.cluster.gpus_per_node:
+            measured = _measured(f"communicator: {name}", own, "communicator_bytes", certain)
+            if measured is not None:
+                return measured
         return _overhead(f"communicator: {name}", communicator_range(run.cluster, size), certain)
 
     yield group("all ranks", ranks)
@@ -234,13 +254,18 @@ def reserve(run: Run, allocated: Interval) -> Interval:
     """
     if run.settings.device != "cuda":
         return allocated
-    ratio = RESERVE[run.strategy.engine]
+    ratio: Range | Measured = RESERVE[run.strategy.engine]
+    own = run.cluster.measured
+    measured = own.get(f"reserve_ratio_{run.strategy.engine}") if own else None
+    middle = measured.value if measured else RESERVE[run.strategy.engine].expected
+    if measured is not None:
+        ratio = measured
     ceiling = run.cluster.gpu.memory_bytes - sum(o.high for o in overheads(run))
 
     def reserved(tensors: float, share: float) -> float:
         return tensors + max(0.0, min(share * tensors, ceiling - tensors))
 
     return Interval(
-        reserved(allocated.low, ratio.low), reserved(allocated.expected, ratio.expected),
+        reserved(allocated.low, ratio.low), reserved(allocated.expected, middle),
         reserved(allocated.high, ratio.high),
     )  # fmt: skip

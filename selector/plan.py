@@ -187,7 +187,8 @@ def plan(question: Question) -> Plan:
     """The plan. Raises ``NotModelled`` where the card has no rate, ``IllegalCombination`` where nothing is legal."""
     base = workload(**question.fields)
     first = resolve(question.model, replace(question.cluster, gpus_per_node=1, nodes=1), "single", workload=base)
-    card = rates(first.cluster.gpu, first.settings.compute_dtype, question.tflops, question.bandwidth)
+    card = rates(first.cluster.gpu, first.settings.compute_dtype, question.tflops, question.bandwidth,
+                 first.cluster.measured)  # fmt: skip
     if isinstance(card, Unknown):
         raise NotModelled("no time without " + "; ".join(card.missing))
     sweep = _Sweep(question, base)

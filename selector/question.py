@@ -21,6 +21,7 @@ MAX_GLOBAL_BATCH = 2**24
 FACTS = {
     "host_memory": "host_bytes", "nvme": "nvme_bytes", "network": "network_bits_per_s", "interconnect": "interconnect",
     "price": "price_per_gpu_hour", "gpu_memory": "gpu",
+    "calibration": "calibration",
 }  # fmt: skip
 
 

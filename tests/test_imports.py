@@ -21,7 +21,7 @@ FORBIDDEN = {
 }
 # layers inside estimators, lowest first: a module imports from its own layer or below
 LAYERS = [
-    ("values", "units", "errors", "result", "knobs", "devices", "sites"),
+    ("values", "units", "errors", "result", "knobs", "devices", "sites", "calibration"),
     ("model.spec", "model.families", "model.catalogue", "model", "cluster", "workload", "strategy"),
     ("run", "stacks", "optimizers", "model.methods", "readers"),
     ("engines", "activations", "runtime", "host", "time", "step_temporaries"),

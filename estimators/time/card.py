@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from estimators.cluster import Gpu, gpu_fact
-from estimators.time.constants import ATTENTION_SHARE, MATMUL_SHARE, MEASURED_MATMUL, Constant
+from estimators.time.constants import ATTENTION_SHARE, BANDWIDTH_SHARE, MATMUL_SHARE, MEASURED_MATMUL, Constant
 from estimators.values import dataclass
+
+if TYPE_CHECKING:
+    from estimators.calibration import Calibration
 
 COMPUTE_RATE = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
 
@@ -31,16 +35,31 @@ class Rates:
     power_w: float | None
     generation: str
     notes: tuple[str, ...]
+    host: tuple[float, float, float] | None = None  # (fast, expected, slow) bytes/s per GPU, where it was measured
+    adam: tuple[float, float, float] | None = None  # (fast, expected, slow) parameters/s per node, likewise
 
 
 @lru_cache(maxsize=512)
-def rates(gpu: Gpu, dtype: str, tflops: float | None = None, bandwidth: float | None = None) -> Rates | Unknown:
-    """Rates for products in ``dtype``. ``tflops`` (dense, of that dtype) and ``bandwidth`` (GB/s) override.
+def rates(
+    gpu: Gpu,
+    dtype: str,
+    tflops: float | None = None,
+    bandwidth: float | None = None,
+    own: Calibration | None = None,
+) -> Rates | Unknown:
+    """Rates for products in ``dtype``. ``tflops`` (dense, of that dtype) and ``bandwidth`` (GB/s) override; ``own`` is
+    what this machine measured: products as they are, and a copy, which reaches 0.92 of peak bandwidth at best.
 
     H100 in bf16: peak 989e12, best measured product 794.5e12, 3.35e12 bytes/s.
     """
     peak = tflops or gpu_fact(gpu, f"dense_tflops.{COMPUTE_RATE[dtype]}")
     memory = bandwidth or gpu_fact(gpu, "memory_bandwidth_gb_per_s")
+    products = own.get("matmul_flops_per_s") if own and dtype != "fp32" and not tflops else None
+    copy = own.get("copy_bytes_per_s") if own and not bandwidth else None
+    if products is not None:
+        peak = peak or products.high / 1e12
+    if copy is not None:
+        memory = copy.value / BANDWIDTH_SHARE.high / 1e9
     missing = []
     if not peak:
         missing.append(f"dense {dtype} rate of {gpu.name} (give --tflops)")
@@ -52,7 +71,9 @@ def rates(gpu: Gpu, dtype: str, tflops: float | None = None, bandwidth: float | 
     family = _family(generation)
     measured = gpu_fact(gpu, "measured_best_bf16_matmul_tflops") if dtype != "fp32" and not tflops else None
     notes: tuple[str, ...] = ()
-    if measured:
+    if products is not None:
+        matmul = products.low, products.value, products.high
+    elif measured:
         matmul = _times(measured * 1e12, MEASURED_MATMUL)
     else:
         share = _measured_share(gpu) if tflops and dtype != "fp32" else None
@@ -65,7 +86,8 @@ def rates(gpu: Gpu, dtype: str, tflops: float | None = None, bandwidth: float | 
     slot = gpu_fact(gpu, "pcie.unidirectional_gb_per_s") or 15.75
     link = gpu_fact(gpu, "link.unidirectional_gb_per_s")
     return Rates(peak * 1e12, matmul, attention, memory * 1e9, link * 1e9 if link else None, slot * 1e9,
-                 gpu_fact(gpu, "board_power_w"), family, notes)  # fmt: skip
+                 gpu_fact(gpu, "board_power_w"), family, notes, own.three("host_copy_bytes_per_s") if own else None,
+                 own.three("cpu_adam_params_per_s") if own else None)  # fmt: skip
 
 
 def _kind(gpu: Gpu, family: str, dtype: str) -> str:

@@ -39,7 +39,7 @@ class Clock:
 
 def clock(run: Run, *, tflops: float | None = None, bandwidth: float | None = None) -> Clock | Unknown:
     """The phases of a step, or which figure of the card is missing; arguments as of ``step_time``."""
-    card = rates(run.cluster.gpu, run.settings.compute_dtype, tflops, bandwidth)
+    card = rates(run.cluster.gpu, run.settings.compute_dtype, tflops, bandwidth, run.cluster.measured)
     if isinstance(card, Unknown):
         return card
     work, network, cost = amounts(run), links(run.cluster, card), costs(EXPECTED)

@@ -41,9 +41,15 @@ def fast_to_slow(constant: Constant, scale: float = 1.0) -> Three:
 
 @lru_cache(maxsize=1024)
 def links(cluster: Cluster, card: Rates) -> Links:
-    """N.1: NVLink at ``LINK_SHARE``, PCIe at ``PCIE_SHARE``; adapters as given, else as the card is usually bought."""
+    """N.1: as this machine measured; else NVLink at ``LINK_SHARE``, PCIe at ``PCIE_SHARE``, and adapters as given, else as
+    the card is usually bought.
+    """
     notes: tuple[str, ...] = ()
-    if cluster.has_nvlink and card.link:
+    own = cluster.measured
+    measured = own.three("link_bytes_per_s") if own else None
+    if measured is not None:
+        inside = measured
+    elif cluster.has_nvlink and card.link:
         inside = fast_to_slow(LINK_SHARE, card.link)
     elif cluster.has_nvlink:
         usual = USUAL_LINK.get(card.generation, USUAL_LINK["elsewhere"])
@@ -53,7 +59,10 @@ def links(cluster: Cluster, card: Rates) -> Links:
         inside = fast_to_slow(PCIE_SHARE, card.slot)
         if cluster.gpus_per_node > 1:
             notes = ("cards of a node talk over PCIe: few such rates were published, a factor of three either way",)
-    if cluster.network_bits_per_s is not None:
+    carried = own.three("network_bytes_per_s") if own else None
+    if carried is not None:
+        between = carried
+    elif cluster.network_bits_per_s is not None:
         between = fast_to_slow(NIC_SHARE, cluster.network_bits_per_s / 8)
     else:
         usual = USUAL_NIC.get(card.generation, USUAL_NIC["elsewhere"])

@@ -39,10 +39,13 @@ NOTHING = Offload(0.0, 0.0, 0.0, 0.0, 0.0, True, 0.0, 0.0)
 
 
 def host_rate(card: Rates, per_node: int) -> Three:
-    """O.1: bytes/s per GPU and direction: its slot, or its share of what the node's memory and switches carry.
+    """O.1: bytes/s per GPU and direction: as measured here, else its slot, or its share of what the node's
+    memory and switches carry.
 
     8 x A100: min(0.76 x 31, 80 / 8) = 10 GB/s. A DGX-2: 3.0 GB/s each of 16, where one alone gets 12.
     """
+    if card.host is not None:
+        return card.host
     slot = fast_to_slow(HOST_SLOT_SHARE, card.slot)
     if card.slot > COHERENT:
         return slot
@@ -87,13 +90,14 @@ def _checkpoints(run: Run) -> float:
     return float(run.workload.micro_batch * run.workload.seq_len * run.model.num_layers * width * 2)
 
 
-def adam_seconds(work: Offload, i: int) -> float:
+def adam_seconds(work: Offload, i: int, own: Three | None = None) -> float:
     """O.3: parameters of a node over the rate of its CPU. 8 G parameters at 1.5 G/s: 5.3 s.
 
-    28-30 bytes a parameter move through DRAM, so a node with usable 120 GB/s updates about 4 G/s.
+    28-30 bytes a parameter move through DRAM, so a node with usable 120 GB/s updates about 4 G/s. ``own``: what this
+    machine measured of DeepSpeed's CPU Adam.
     """
-    rate = CPU_ADAM if work.vectorised else TORCH_CPU_ADAM
-    return work.adam / fast_to_slow(rate)[i]
+    rate = fast_to_slow(CPU_ADAM if work.vectorised else TORCH_CPU_ADAM)
+    return work.adam / (own if own is not None and work.vectorised else rate)[i]
 
 
 def nvme_seconds(work: Offload, i: int) -> float:

@@ -97,7 +97,7 @@ def step_time(
     ``tflops`` (dense, in the compute dtype) and ``bandwidth`` (GB/s) stand in for the catalogue's; ``filled`` is the
     share of the card that tensors take, for the cost of running near its limit.
     """
-    card = rates(run.cluster.gpu, run.settings.compute_dtype, tflops, bandwidth)
+    card = rates(run.cluster.gpu, run.settings.compute_dtype, tflops, bandwidth, run.cluster.measured)
     if isinstance(card, Unknown):
         return card
     work, network = amounts(run), links(run.cluster, card)
@@ -116,7 +116,7 @@ def step_time(
 
 def expected_seconds(run: Run, *, tflops: float | None = None, bandwidth: float | None = None) -> float | None:
     """Seconds of a step without interval or parts, for sweeps; None where the card has no figure."""
-    card = rates(run.cluster.gpu, run.settings.compute_dtype, tflops, bandwidth)
+    card = rates(run.cluster.gpu, run.settings.compute_dtype, tflops, bandwidth, run.cluster.measured)
     if isinstance(card, Unknown):
         return None
     return sum(part_seconds(amounts(run), card, links(run.cluster, card), EXPECTED))

@@ -69,11 +69,10 @@ def cluster_of(parsed: argparse.Namespace) -> Cluster | None:
     if not parsed.gpus:
         return None
     from estimators.cluster import parse_cluster
-    from selector.cli.parser import CLUSTER_FLAGS
+    from selector.cli.parser import CLUSTER_FLAGS, calibrated
 
-    return parse_cluster(
-        parsed.gpus, **{f.replace("-", "_"): getattr(parsed, f.replace("-", "_")) for f in CLUSTER_FLAGS}
-    )
+    facts = {f.replace("-", "_"): getattr(parsed, f.replace("-", "_")) for f in CLUSTER_FLAGS}
+    return calibrated(parsed, parse_cluster(parsed.gpus, **facts))
 
 
 def _write_sarif(parsed: argparse.Namespace, findings: Sequence[Finding]) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from estimators.errors import InputError, closest
 from selector.cli.formatting import Help, synopsis
+
+if TYPE_CHECKING:
+    from estimators.cluster import Cluster
 
 COMMANDS = {
     "estimate": ("selector.cli.estimate", "memory of every strategy for a model on given GPUs"),
@@ -187,6 +190,7 @@ def add_run_flags(command: argparse.ArgumentParser) -> None:
     cluster = command.add_argument_group("cluster")
     for flag, text in CLUSTER_FLAGS.items():
         cluster.add_argument(f"--{flag}", metavar="X", help=text)
+    cluster.add_argument("--no-calibration", action="store_true", help="leave out what this machine measured of itself")
     work = command.add_argument_group("workload")
     for flag, text in WORKLOAD_FLAGS.items():
         work.add_argument(f"--{flag}", metavar="X", help=text)
@@ -202,9 +206,31 @@ def question_of(parsed: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
     from estimators.model import resolve_model
 
     facts = {flag.replace("-", "_"): getattr(parsed, flag.replace("-", "_")) for flag in CLUSTER_FLAGS}
-    cluster = parse_cluster(parsed.gpus, **facts)
+    cluster = calibrated(parsed, parse_cluster(parsed.gpus, **facts))
     model = resolve_model(parsed.model, trust_remote_code=parsed.trust_remote_code)
     return model, cluster, workload_fields(parsed)
+
+
+def calibration_file() -> str:
+    """Where ``validate --calibrate`` writes: ``dist-advisor/calibration.json`` of the user's configuration (XDG)."""
+    import os
+
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return os.path.join(home, "dist-advisor", "calibration.json")
+
+
+def calibrated(parsed: argparse.Namespace, cluster: Cluster) -> Cluster:
+    """The cluster with what this machine measured of its card, where it did and nobody forbade it."""
+    import os
+
+    path = calibration_file()
+    if parsed.no_calibration or not os.path.exists(path):
+        return cluster
+    from estimators.calibration import load
+    from estimators.values import replace
+
+    own = load(path, cluster.gpu.id)
+    return cluster if own is None else replace(cluster, calibration=own)
 
 
 def workload_fields(parsed: argparse.Namespace) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from estimators.errors import InputError, short
 from selector.cli.output import check_format, emit, picture
-from selector.cli.parser import CLUSTER_FLAGS, add_plot_flag, add_run_flags, workload_fields
+from selector.cli.parser import CLUSTER_FLAGS, add_plot_flag, add_run_flags, calibrated, workload_fields
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,7 +65,7 @@ def question_of(parsed: argparse.Namespace) -> Question:
     per_node = whole_number("gpus-per-node", parsed.gpus_per_node, 1024)
     most = whole_number("max-gpus", parsed.max_gpus, MOST)
     facts = {flag.replace("-", "_"): getattr(parsed, flag.replace("-", "_")) for flag in CLUSTER_FLAGS}
-    cluster = parse_cluster(f"{per_node}x{parsed.gpu}", **facts)
+    cluster = calibrated(parsed, parse_cluster(f"{per_node}x{parsed.gpu}", **facts))
     if (cluster.nodes, cluster.gpus_per_node) != (1, per_node):
         raise InputError(f"--gpu {short(parsed.gpu)} has a count; name the card alone, and --gpus-per-node")
     tokens = quantity(parsed.tokens, TOKEN_UNITS, "--tokens", "300B or 15T")

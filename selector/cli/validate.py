@@ -20,7 +20,8 @@ EXAMPLE = """examples:
   dist-advisor validate run/ --mode cpu --nproc 2
   dist-advisor validate my_folder/ --model llama-8b --gpus 4xA10 --seq-len 1024
   dist-advisor validate --config ds_config.json --model llama-8b --gpus 4xA10
-  dist-advisor validate --cases my_runs.jsonl --format json"""
+  dist-advisor validate --cases my_runs.jsonl --format json
+  dist-advisor validate --calibrate"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -33,6 +34,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
                          help="seconds without a sign of life from any rank before all are stopped (900)")  # fmt: skip
     command.add_argument("--cases", nargs="?", const="", metavar="FILE",
                          help="measured runs, one JSON object a line; without FILE the published ones of the package")  # fmt: skip
+    command.add_argument("--calibrate", action="store_true",
+                         help="measure this machine's rates and overheads, which then narrow what is estimated for it "
+                         "(the profile goes to --out FILE)")  # fmt: skip
     add_plot_flag(command, "predicted against measured (with --cases)")
     command.add_argument("--all", action="store_true", help="every category of every instant in the table")
     command.add_argument("--keep", metavar="DIR", help="keep what the ranks wrote and printed there")
@@ -45,11 +49,15 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
+    if parsed.calibrate:
+        from selector.cli.calibration import calibrate
+
+        return calibrate(parsed)
     check_format(parsed)
     if parsed.cases is not None:
         return _cases(parsed)
     if parsed.folder is None and parsed.config is None:
-        raise InputError("name a folder that recommend --emit wrote, a --config FILE, or --cases")
+        raise InputError("name a folder that recommend --emit wrote, a --config FILE, --cases or --calibrate")
     return _folder(parsed)
 
 
