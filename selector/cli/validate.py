@@ -20,8 +20,7 @@ EXAMPLE = """examples:
   dist-advisor validate run/ --mode cpu --nproc 2
   dist-advisor validate my_folder/ --model llama-8b --gpus 4xA10 --seq-len 1024
   dist-advisor validate --config ds_config.json --model llama-8b --gpus 4xA10
-  dist-advisor validate --cases my_runs.jsonl --format json
-  dist-advisor validate --calibrate"""
+  dist-advisor validate --cases my_runs.jsonl --format json"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
