@@ -65,7 +65,7 @@ def amounts(run: Run) -> Amounts:
     work, calls = passing.streams[0].work, sum(stream.work.calls for stream in passing.streams)
     flops, k = micro_flops(run), load.grad_accum
     return Amounts(
-        k, k * load.micro_batch * passing.streams[0].length, flops,
+        k, k * load.micro_batch * passing.streams[0].rows * passing.streams[0].length, flops,
         work.expert_products / work.products if work.products else 0.0, traffic(run),
         logit_bytes(load.loss, load.loss_kernel), load.compile, load.quant == "gptq4", calls,
         calls if run.strategy.base == "zero3" else 0, _sent(messages(run), k, run.cluster.gpus_per_node),

@@ -75,7 +75,7 @@ def micro_flops(run: Run) -> Flops:
     passes = BACKWARD_ATTENTION if load.attention != "eager" else 2.0
     sums = [0.0] * 6
     for stream in streams(run).streams:
-        work, tokens = stream.work, load.micro_batch * stream.length
+        work, tokens = stream.work, load.micro_batch * stream.rows * stream.length
         forward = 2 * work.products
         backward = 2 * (work.input_grad + work.weight_grad)
         recompute = 2 * again * work.blocks

@@ -1,13 +1,17 @@
 """What passes through a network in a micro-step: tokens of the text, and patches or frames of towers beside it.
 
 A tower's length does not follow the sequence: one image or clip of a sample has as many patches or frames as the
-ledgers say (``estimators.activations``), whose sizes are those of the real classes. One of them a sample.
+ledgers say (``estimators.activations``), whose sizes are those of the real classes. A sample has ``images`` of the
+workload; attention stays inside each of them.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 
+from estimators.activations.network import IMAGE_ROLES, runs_of
+from estimators.activations.question import question_of
+from estimators.activations.tape import evaluate
 from estimators.errors import NotModelled
 from estimators.model.spec import ModelSpec
 from estimators.run import Run
@@ -18,10 +22,11 @@ from estimators.workload import DTYPE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Work for each position, and positions of one sample."""
+    """Work for each position, positions that attend to one another, and how many such rows a sample has."""
 
     work: TokenWork
     length: int
+    rows: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +51,22 @@ def streams(run: Run) -> Streams:
 
 @lru_cache(maxsize=1024)
 def _with_towers(run: Run) -> Streams:
-    found, beside = lengths(run), towers(run.model)
+    found, beside, images = lengths(run), towers(run.model), run.workload.images
     text = run.workload.seq_len
     if found is None:
         return Streams((Stream(token_work(run.model), text),), ("vision and audio towers are not timed: no ledger",))
     if not beside:
-        return Streams((Stream(token_work(run.model), found[0]),))
+        return Streams((Stream(token_work(run.model), found[0], images),))
     made = [Stream(token_work(run.model), text)]
     for part, length in zip(run.model.blocks, found, strict=True):
         if part in beside:
-            made.append(Stream(tower_work(run.model, part), length))
-    return Streams(tuple(made), ("one image or clip a sample is timed",))
+            made.append(Stream(tower_work(run.model, part), length, images if part.role in IMAGE_ROLES else 1))
+    said = f"towers are timed at {images} image{'s' if images > 1 else ''} a sample"
+    return Streams(tuple(made), (said,) if any(part.role in IMAGE_ROLES for part in beside) else ())
 
 
 def lengths(run: Run) -> tuple[int, ...] | None:
-    """Positions of one sample in each run of blocks, by the ledger of its input; None where a block has no ledger."""
-    from estimators.activations.network import runs_of
-    from estimators.activations.question import question_of
-    from estimators.activations.tape import evaluate
-
+    """Positions of one image, clip or sequence in each run of blocks, by the ledger of its input; None without ledgers."""
     question = question_of(run)
     try:
         found = runs_of(question)

@@ -39,13 +39,13 @@ def traffic(run: Run) -> Traffic:
     quantised = 0
     found = streams(run).streams
     for stream in found:
-        work, tokens = stream.work, load.micro_batch * stream.length
+        work, tokens = stream.work, load.micro_batch * stream.rows * stream.length
         ends += 2.0 * tokens * work.moved * (2 if settings.compute_dtype == "fp32" else 1)
         quantised += work.quantised
         if load.attention == "eager":
             scores += float(tokens) * stream.length * sum(layers * heads for layers, heads, _, _, _ in work.pairs)
     text = found[0]
-    logits = float(load.micro_batch * text.length) * text.work.vocabulary
+    logits = float(load.micro_batch * text.rows * text.length) * text.work.vocabulary
     packed = quantised * (PACKED_BYTES.get(load.quant, 0.5625) + 4.0)
     casts = AUTOCAST_BYTES * run.model.num_params if settings.autocast and settings.param_dtype == "fp32" else 0
     return Traffic(ends, ends * (2 + again), logits, scores, packed, 2 + again, float(casts))

@@ -123,6 +123,10 @@ def test_towers_are_counted_at_images_of_the_batch(name: str) -> None:
             rotary = (torch.empty(2048, 80), torch.empty(2048, 80))
             real = own.depth * counted(block, torch.empty(2048, 1280), cu_seqlens=ends, position_embeddings=rotary)
     assert ours == pytest.approx(real, rel=0.04)
+    if not name.startswith("whisper"):
+        three = resolve(name, "8xA100-80GB", "ddp", seq_len=1024, micro_batch=2, images=3)
+        one = 2 * tower.length * 2 * tower.work.products
+        assert micro_flops(three).forward == pytest.approx(micro_flops(run).forward + 2 * one)
     assert micro_flops(run).forward > 2 * text.length * 2 * text.work.products
 
 
