@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from estimators.activations.builder import Builder
 from estimators.activations.losses import nll_loss
 from estimators.activations.streams import Over
-from estimators.activations.tape import Dim, Gradient, Tensor
+from estimators.activations.tape import ZERO, Dim, Gradient, Storage, Tensor
 from estimators.activations.writes import expanded
 
 IDS = "int64"
@@ -26,11 +26,14 @@ def nothing(b: Builder, shape: Sequence[Dim] = ("B", "S")) -> Tensor:
 
 
 def lookup(b: Builder, name: str, ids: Tensor, shape: Sequence[Dim] = ("B", "S")) -> Tensor:
-    """``nn.Embedding``: keeps the ids; its gradient is a whole table."""
+    """``nn.Embedding``: keeps the ids. Its gradient is a whole table, which engines count where all roots end."""
     table, tape = b.need(f"{name}.weight"), b.tape
     made = tape.new(name, (*shape, table.shape[1]), table.dtype)
-    return tape.record(made, "embedding", [table], [(f"{name}: ids", ids)],
-                       lambda g: [tape.new("gradient of a table", table.shape, g.dtype)])  # fmt: skip
+
+    def backward(g: Tensor) -> list[Gradient]:
+        return [Tensor(Storage(tape, "gradient of a table", ZERO), table.shape, g.dtype)]
+
+    return tape.record(made, "embedding", [table], [(f"{name}: ids", ids)], backward)
 
 
 def convolution(b: Builder, x: Tensor, name: str, shape: Sequence[Dim]) -> Tensor:
