@@ -112,14 +112,16 @@ class Partial:
 
     def __enter__(self) -> Partial:
         self._load()
+        beside = f"{self.path}.{os.getpid()}.part"  # what an earlier run left is replaced only when all of it is copied
         try:
-            self._file = open(self.path, "w", encoding="utf-8")
+            self._file = open(beside, "w", encoding="utf-8")
+            self._line({"sweep": self.digest, "total": self.total})
+            for index, found in self.done.items():
+                self._line({"i": index, "row": found})
+            self._file.flush()
+            os.replace(beside, self.path)
         except OSError as error:
             raise InputError(f"--partial {self.path} cannot be written: {error.strerror}") from None
-        self._line({"sweep": self.digest, "total": self.total})
-        for index, found in self.done.items():
-            self._line({"i": index, "row": found})
-        self._file.flush()
         return self
 
     def _load(self) -> None:
@@ -154,6 +156,23 @@ class Partial:
         os.unlink(self.path)
 
 
+def _worker() -> None:
+    """A process of the pool: Ctrl-C is the parent's to handle, and the parent's end is its own."""
+    import multiprocessing
+    import signal
+    import threading
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def follow() -> None:
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
 def compute(combinations: Sequence[Combination], partial: Partial, processes: int) -> Iterator[int]:
     """Fill ``partial``; yields how many combinations are done after each chunk."""
     chunks = []
@@ -167,7 +186,7 @@ def compute(combinations: Sequence[Combination], partial: Partial, processes: in
             partial.add(start, rows(chunk))
             yield len(partial.done)
         return
-    with ProcessPoolExecutor(min(processes, len(chunks))) as pool:
+    with ProcessPoolExecutor(min(processes, len(chunks)), initializer=_worker) as pool:
         waiting = {pool.submit(rows, chunk): start for start, chunk in chunks}
         try:
             for future in as_completed(waiting):

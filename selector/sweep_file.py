@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import itertools
+import math
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -75,6 +76,8 @@ def _from_yaml(path: str) -> Iterator[Combination]:
     for needed in ("model", "gpus"):
         if not axes[needed]:
             raise InputError(f"{name} names no {needed}; write {'models' if needed == 'model' else 'gpus'}: [...]")
+    if math.prod(map(len, axes.values())) > MAX_COMBINATIONS:
+        raise InputError(f"{name} asks more than {MAX_COMBINATIONS:,} combinations; split it")
     keys = list(axes)
     for values in itertools.product(*axes.values()):
         yield _combination(dict(zip(keys, values, strict=True)))

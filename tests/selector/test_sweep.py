@@ -5,6 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +128,74 @@ def test_interrupted_and_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [partial.done[i] for i in range(len(found))] == [row(c) for c in found]
     with Partial(place, "another file", len(found)) as other:
         assert not other.done
+
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MANY = """
+models: [llama-3.2-1b, llama-8b, qwen2.5-7b]
+gpus: [4xA10, 8xA100-80GB, 2x8xH100]
+workload:
+  seq_len: [512, 1024, 2048, 4096]
+  micro_batch: [1, 2, 3, 4, 5, 6, 7, 8]
+  checkpointing: [none, full]
+"""
+
+
+def children(pid: int) -> list[int]:
+    """Processes whose parent is ``pid``."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            found += [int(place.name)] if int((place / "stat").read_text().rpartition(")")[2].split()[1]) == pid else []
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="counts processes in /proc")
+def test_the_command_is_interrupted_and_killed_and_loses_nothing(tmp_path: Path) -> None:
+    """576 combinations on two processes: Ctrl-C, then SIGKILL, then to the end; every row that was written is kept."""
+    path, out = file(tmp_path, "many.yaml", MANY), str(tmp_path / "out.csv")
+    partial = tmp_path / "many.yaml.partial"
+    command = [sys.executable, str(ROOT / "dist_advisor.py"), "sweep", path, "--format", "csv", "--out", out,
+               "--processes", "2", "-q"]  # fmt: skip
+
+    def rows_kept() -> int:
+        return max(0, len(partial.read_text().splitlines()) - 1) if partial.exists() else 0
+
+    def started(until: int) -> subprocess.Popen[str]:
+        running = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        end = time.monotonic() + 90
+        while rows_kept() < until and running.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
+        assert running.poll() is None, running.communicate()
+        return running
+
+    first = started(64)
+    os.killpg(first.pid, signal.SIGINT)  # as a terminal does: the parent and its workers
+    said = first.communicate(timeout=60)[1]
+    assert first.returncode == 130 and "interrupted" in said and "Traceback" not in said
+    kept = rows_kept()
+    assert 64 <= kept < 576 and not os.path.exists(out)
+
+    second = started(kept + 64)
+    workers = children(second.pid)
+    os.kill(second.pid, signal.SIGKILL)
+    second.communicate(timeout=60)
+    again = rows_kept()
+    assert again >= kept + 64 and workers
+    end = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers), "workers outlive a parent that was killed"
+
+    before = [json.loads(line) for line in partial.read_text().splitlines()[1:]]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and not partial.exists(), done.stderr
+    rows = list(csv.DictReader(io.StringIO(Path(out).read_text())))
+    assert len(rows) == 576
+    for kept_row in before[:100]:
+        assert rows[kept_row["i"]]["verdict"] == kept_row["row"]["verdict"]
 
 
 def test_processes_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
