@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from making import tree_svg
@@ -45,14 +46,44 @@ def side_by_side(model: str, cluster: str) -> Figure:
     return plots.strategies(by_verdict(estimates))
 
 
+def grows(**fields: str) -> Figure:
+    from estimators.cluster import parse_cluster
+    from estimators.model import resolve_model
+    from selector import plots
+
+    return plots.limits(resolve_model(MODEL), parse_cluster(CLUSTER), ("zero2", "zero3", "fsdp-full-shard"), **fields)
+
+
+def measured() -> Figure:
+    from making.session import ask
+    from selector import plots
+
+    return plots.accuracy(ask("validate --cases"))
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     **{f"engine-{name}.svg": partial(instants, strategy) for name, strategy in ENGINES.items()},
     "engine-offload-host.svg": partial(instants, "zero3-offload", place="host"),
     "clock.svg": clock,
+    "limits.svg": partial(grows, loss="fused"),
+    "accuracy.svg": measured,
     "strategies-4xa10.svg": partial(side_by_side, "llama-8b", "4xA10"),
     "strategies-8xa100.svg": partial(side_by_side, "llama-8b", "8xA100-80GB"),
 }
+
+
+def by_command(command: str) -> str:
+    """What ``--plot`` of one command writes."""
+    from making.session import Broken, own
+
+    status, _, err = own([*command.split(), "--plot", "plot.svg", "-q"])
+    if status:
+        raise Broken(f"dist-advisor {command}: {err}")
+    return Path("plot.svg").read_text(encoding="utf-8")
+
+
 DRAWN: dict[str, Callable[[], str]] = {
+    "plan-8b.svg": partial(by_command, "plan --model llama-8b --gpu A100-80GB --tokens 100B --price 1.8 --max-gpus 64"),
     "tree-documents.svg": partial(tree_svg.svg, "documents"),
     "tree-current.svg": partial(tree_svg.svg, "current"),
 }
