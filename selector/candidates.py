@@ -286,8 +286,9 @@ def shortage(estimate: Estimate, settings: Mapping[str, Any]) -> str:
         return f"host RAM: {gib(estimate.host.expected, 0)} GiB per node of {gib(cluster.host_bytes or 0, 0)}{after}"
     if estimate.reason == "NVMe":
         return f"NVMe: {gib(estimate.nvme_bytes, 0)} GiB per node of {gib(cluster.nvme_bytes or 0, 0)}{after}"
-    process = gpu.expected + sum(o.expected for o in gpu.runtime)
-    instant = estimate.reason.rpartition(" ")[2] or estimate.peak.name
-    term = max((t for t in estimate.peak.terms if t.place == "gpu"), key=lambda t: t.bytes, default=None)
+    binds = max(estimate.instants, key=lambda i: i.gpu_bytes)  # save among them
+    process = binds.gpu_bytes + sum(o.expected for o in gpu.runtime)
+    digits = 1 if gib(process, 1) != gib(gpu.capacity, 1) else 3
+    term = max((t for t in binds.terms if t.place == "gpu"), key=lambda t: t.bytes, default=None)
     most = f", {term.name} {gib(term.bytes, 1)}" if term else ""
-    return f"GPU: {gib(process, 1)} GiB of {gib(gpu.capacity, 1)} at {instant}{most}{after}"
+    return f"GPU: {gib(process, digits)} GiB of {gib(gpu.capacity, digits)} at {binds.name}{most}{after}"

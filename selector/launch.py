@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from estimators.memory import Estimate
 
-HUGGING_FACE = ("trainer", "trl", "accelerate", "swift", "llamafactory", "axolotl")
+HUGGING_FACE = ("trainer", "trl", "accelerate")
+# Stacks that start from files of their own: ``selector.configs`` writes them, and says in ``launch.sh`` how they start.
+FROM_FILES = ("swift", "llamafactory", "axolotl", "torchtune", "torchtitan")
+FOLDER = "run"
 
 
 def launch(estimate: Estimate, script: str = "train.py") -> str:
     """One line for every node; several nodes need the usual rendezvous arguments besides."""
     run = estimate.run
     cluster, strategy, stack = run.cluster, run.strategy, run.workload.stack
+    if stack in FROM_FILES:
+        return started(FOLDER, cluster.nodes)
     if strategy.base == "single":
         return f"python {script}"
-    if stack not in HUGGING_FACE:
+    if stack not in HUGGING_FACE:  # the deepspeed launcher's own flags differ by version: torchrun starts it as well
         return f"torchrun --nnodes {cluster.nodes} --nproc-per-node {cluster.gpus_per_node} {script}"
     parts = [f"accelerate launch --num_machines {cluster.nodes} --num_processes {cluster.ranks}"]
     precision = run.workload.precision.removesuffix("-mixed")
@@ -35,6 +40,11 @@ def launch(estimate: Estimate, script: str = "train.py") -> str:
     else:
         parts.append("--multi_gpu")
     return " ".join([*filter(None, parts), script])
+
+
+def started(folder: str, nodes: int) -> str:
+    """What starts a folder that ``--emit`` wrote."""
+    return f"sbatch {folder}/slurm.sh" if nodes > 1 else f"bash {folder}/launch.sh"
 
 
 def _sharding(engine: str, sharding: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from estimators.cluster import FAMILIES, Cluster, parse_cluster
@@ -34,18 +34,40 @@ class Alternative:
 
 def ways_out(question: Question, rejected: Sequence[Rejection]) -> tuple[Alternative, ...]:
     """Verified changes, the smallest first; then the nearest misses as they are."""
+    tries = (
+        *precision(question), *methods(question), *shorter(question, rejected), *host(question, rejected),
+        *bigger(question),
+    )  # fmt: skip
+    found = verified(tries) or verified(two_at_once(question))
+    return (*found[:ENOUGH], *nearest(rejected))
+
+
+def verified(tries: Iterable[tuple[dict[str, Any], Question]]) -> list[Alternative]:
+    """Those changes after which something fits."""
     found: list[Alternative] = []
-    tries = (*methods(question), *shorter(question, rejected), *host(question, rejected), *bigger(question))
     for changes, changed in tries:
-        if changed is None:
-            continue
         answer = solved(changed)
         if answer is not None:
             settings = {k: v for k, v in answer.settings.items() if k not in changes}
             gpu = answer.estimate.gpu
             why = f"{answer.verdict}: {gib(gpu.process.expected, 1)} of {gib(gpu.capacity, 1)} GiB"
             found.append(Alternative(answer.name, {**changes, **settings}, answer.estimate, why))
-    return (*found[:ENOUGH], *nearest(rejected))
+    return found
+
+
+def two_at_once(question: Question) -> Iterator[tuple[dict[str, Any], Question]]:
+    """Where no single change works: adapters, on more or on larger cards."""
+    for first, changed in methods(question):
+        for second, both in bigger(changed):
+            yield {**first, **second}, both
+
+
+def precision(question: Question) -> Iterator[tuple[dict[str, Any], Question]]:
+    """fp16 in place of a bf16 that the card does not have."""
+    given = str(question.fields.get("precision", ""))
+    if question.cluster.gpu.bf16 is False and given.startswith("bf16"):
+        twin = given.replace("bf16", "fp16")
+        yield {"precision": twin}, question.changed(precision=twin)
 
 
 def nearest(rejected: Sequence[Rejection], count: int = 2) -> tuple[Alternative, ...]:
@@ -64,7 +86,7 @@ def solved(question: Question) -> Candidate | None:
     return choice if choice is not None and choice.verdict != "no" else None
 
 
-def methods(question: Question) -> Iterator[tuple[dict[str, Any], Question | None]]:
+def methods(question: Question) -> Iterator[tuple[dict[str, Any], Question]]:
     """Adapters in place of full training."""
     if question.methods[0] == "full":
         for method in ("lora", "qlora"):
@@ -72,7 +94,7 @@ def methods(question: Question) -> Iterator[tuple[dict[str, Any], Question | Non
                 yield {"method": method}, question.changed(method=method, allow=())
 
 
-def shorter(question: Question, rejected: Sequence[Rejection]) -> Iterator[tuple[dict[str, Any], Question | None]]:
+def shorter(question: Question, rejected: Sequence[Rejection]) -> Iterator[tuple[dict[str, Any], Question]]:
     """Fewer tokens: the longest sequence, in steps of ``TOKENS``, at which some strategy that nearly fits does."""
     best = 0
     for miss in sorted((r for r in rejected if r.estimate), key=lambda r: r.excess)[:3]:
@@ -91,7 +113,7 @@ def shorter(question: Question, rejected: Sequence[Rejection]) -> Iterator[tuple
         yield {"seq_len": best}, question.changed(seq_len=best)
 
 
-def host(question: Question, rejected: Sequence[Rejection]) -> Iterator[tuple[dict[str, Any], Question | None]]:
+def host(question: Question, rejected: Sequence[Rejection]) -> Iterator[tuple[dict[str, Any], Question]]:
     """More host RAM, where nothing else was missing: the least that works, in steps of ``HOST_STEP``."""
     short_of = [r.estimate.host.expected for r in rejected if r.estimate and r.estimate.reason == "host RAM"]
     if short_of:
@@ -100,7 +122,7 @@ def host(question: Question, rejected: Sequence[Rejection]) -> Iterator[tuple[di
         yield {"host_memory": f"{enough // 10**9}GB"}, question.changed(cluster=wider)
 
 
-def bigger(question: Question) -> Iterator[tuple[dict[str, Any], Question | None]]:
+def bigger(question: Question) -> Iterator[tuple[dict[str, Any], Question]]:
     """More GPUs of the kind, then as many of a larger card; the first of each that works."""
     if question.strategy is not None:
         question = replace(question, strategy=None)
@@ -117,6 +139,22 @@ def bigger(question: Question) -> Iterator[tuple[dict[str, Any], Question | None
     if question.cluster.nvme_bytes is None:
         disk = replace(question.cluster, nvme_bytes=4 * 10**12)
         yield {"nvme": "4TB"}, question.changed(cluster=disk)
+
+
+def flags(cluster: Cluster) -> str:
+    """The facts of a cluster as flags: what a command must repeat to ask about the same machine."""
+    found = []
+    try:
+        usual = parse_cluster(cluster.gpu.label).gpu.memory_bytes
+    except AdvisorError:
+        usual = None
+    if usual != cluster.gpu.memory_bytes:
+        found.append(f"--gpu-memory {cluster.gpu.memory_bytes / 1e9:g}GB")
+    if cluster.host_bytes is not None:
+        found.append(f"--host-memory {cluster.host_bytes / 1e9:g}GB")
+    if cluster.nvme_bytes is not None:
+        found.append(f"--nvme {cluster.nvme_bytes / 1e9:g}GB")
+    return "".join(f" {flag}" for flag in found)
 
 
 def spelled(cluster: Cluster) -> str:

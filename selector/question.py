@@ -17,6 +17,7 @@ from selector.tree.policies import check_policy
 
 GOALS = ("fastest", "simplest", "documents")
 ALLOWED = ("lora", "qlora")
+ONE_DTYPE = {"torchtune": "bf16"}  # stacks without mixed precision, and what they train in
 MAX_GLOBAL_BATCH = 2**24
 FACTS = {
     "host_memory": "host_bytes", "nvme": "nvme_bytes", "network": "network_bits_per_s", "interconnect": "interconnect",
@@ -156,8 +157,13 @@ def _allowed(allow: Iterable[str] | str) -> tuple[str, ...]:
 
 
 def _with_precision(question: Question) -> Question:
-    """fp16-mixed where the card has no bf16 and nobody asked for a precision."""
-    gpu = question.cluster.gpu
+    """What the card or the stack can do, where nobody asked for a precision."""
+    gpu, stack = question.cluster.gpu, str(question.fields.get("stack", ""))
+    if stack in ONE_DTYPE and "precision" not in question.fields:
+        note = (
+            f"stack {stack} has one dtype throughout: precision {ONE_DTYPE[stack]} in place of the default bf16-mixed"
+        )
+        question = question.changed(precision=ONE_DTYPE[stack], notes=(*question.notes, note))
     if gpu.bf16 is not False or "precision" in question.fields:
         return question
     note = f"{gpu.label} has no bf16: precision fp16-mixed in place of the default bf16-mixed"

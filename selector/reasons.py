@@ -101,6 +101,8 @@ def verdict_sentences(choice: Candidate) -> Iterator[str]:
         yield f"unknown whether it fits: {estimate.reason}; it was not ruled out"
     elif choice.verdict == "no":
         yield f"it does not fit ({estimate.reason}): see the alternatives"
+    if offload_rank(choice.strategy) and estimate.run.cluster.host_bytes is None:
+        yield f"needs {gib(estimate.host.expected, 0)} GiB of host RAM per node, and nobody said how much there is"
     rate = tokens_per_second(estimate)
     if rate:
         yield f"about {rate:,.0f} tokens per second and GPU"

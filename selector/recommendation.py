@@ -10,8 +10,8 @@ from estimators.errors import MissingDependency, NotModelled
 from estimators.memory import Estimate
 from estimators.values import dataclass, replace
 from selector.candidates import Candidate, Rejection, candidates
-from selector.launch import launch
-from selector.near import Alternative, spelled, ways_out
+from selector.launch import FOLDER, FROM_FILES, launch
+from selector.near import Alternative, flags, spelled, ways_out
 from selector.question import Question, ask
 from selector.ranking import Ranking, rank, situation_of
 from selector.reasons import headline, reasons, tier_words, what_would_change
@@ -144,7 +144,9 @@ class Recommendation:
 
     @property
     def trust(self) -> str:
-        return trust(self.estimate) if self.estimate else NOT_SCORED
+        """Of the choice; where there is none, of the strategy that came nearest: its "no" is what has to be trusted."""
+        shown = self.estimate or next((r.estimate for r in self.rejected if r.estimate), None)
+        return trust(shown) if shown else NOT_SCORED
 
     @property
     def commands(self) -> dict[str, str]:
@@ -154,8 +156,11 @@ class Recommendation:
     def next_command(self) -> str:
         """What to type next: the launch line, or the question that shows what would fit."""
         if self.commands:
-            return self.commands["launch"]
-        return f"dist-advisor fit --model {self.question.model.name} --gpus {spelled(self.question.cluster)}"
+            command = self.commands["launch"]
+            own = self.question.fields.get("stack") in FROM_FILES
+            return f"{command} (--emit {FOLDER}/ writes it)" if own else command
+        where = self.question.cluster
+        return f"dist-advisor fit --model {self.question.model.name} --gpus {spelled(where)}{flags(where)}"
 
     @cached_property
     def headline(self) -> str:

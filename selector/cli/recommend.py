@@ -36,6 +36,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> int:
     check_format(parsed)
     from selector import recommend
+    from selector.launch import started
 
     model, cluster, fields = question_of(parsed)
     answer = recommend(
@@ -48,6 +49,7 @@ def run(parsed: argparse.Namespace) -> int:
         document = answer.document()
         if written is not None:
             document["files"] = [str(path) for path in written]
+            document["commands"]["launch"] = started(parsed.emit, cluster.nodes)
         emit(parsed, document, [], lambda _: None, notes)
     elif parsed.format == "html":
         emit_page(parsed, answer.report())

@@ -355,3 +355,56 @@ def test_command_statuses(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*impossible, "--require-fit"]) == 1
     assert main(["recommend", "--model", "llama-8b", "--gpus", "8xA100", "--team", "x"]) == 2
     assert "one of pytorch, deepspeed, distributed" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------------------------------------------- odd questions
+
+
+def test_a_card_that_is_in_no_catalogue_is_spelled_so_that_the_command_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = recommend("llama-70b", "1xFoo", gpu_memory="8GB", host_memory="64GB")
+    assert answer.strategy is None and "--gpu-memory 8GB --host-memory 64GB" in answer.next_command
+    assert main([*answer.next_command.split()[1:], "-q"]) == 0
+    assert "deepspeed x full x trainer: checked" in answer.trust, "a no is an answer too"
+    assert not re.search(r"GPU: ([\d.]+) GiB of \1 at", " ".join(r.why for r in answer.rejected))
+
+
+def test_precision_that_a_card_does_not_have_is_the_smallest_change() -> None:
+    answer = recommend("llama-8b", "4xV100-32GB", precision="bf16-mixed")
+    assert answer.strategy is None and answer.alternatives[0].changes["precision"] == "fp16-mixed"
+    assert answer.what_if(precision="fp16-mixed").strategy is not None
+
+
+def test_two_changes_where_one_does_not_do() -> None:
+    answer = recommend("llama-70b", "1xFoo", gpu_memory="16GB", host_memory="96GB")
+    working = [a for a in answer.alternatives if not a.why.startswith("nearest miss")]
+    assert answer.strategy is None
+    for found in working:
+        changes = {k: v for k, v in found.changes.items() if k in ("gpus", "host_memory", "nvme", "seq_len", "method")}
+        assert answer.what_if(**changes, gpu_memory=None if "H" in str(changes.get("gpus")) else "16GB").strategy
+
+
+def test_host_memory_that_nobody_stated_is_said() -> None:
+    answer = recommend("deepseek-v3", "8xH100")
+    assert any(re.match(r"needs [\d,]+ GiB of host RAM per node, and nobody said", r) for r in answer.reasons)
+    assert not any("nobody said" in r for r in recommend("llama-8b", "8xH100").reasons)
+
+
+@pytest.mark.parametrize("gpus", ["125x8xH100", "8xMI300X", "8xGaudi2", "5x7xA100-80GB", "3xA10"])
+def test_unusual_clusters_get_an_answer_that_fits(gpus: str) -> None:
+    answer = recommend("llama-8b", gpus)
+    assert answer.estimate is not None and answer.estimate.verdict == "fits" and "checked as" in answer.trust
+
+
+@pytest.mark.parametrize("stack", ["swift", "llamafactory", "axolotl", "torchtune", "torchtitan"])
+def test_stacks_with_files_of_their_own_start_from_the_folder(
+    stack: str, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["recommend", "--model", "llama-8b", "--gpus", "8xH100", "--stack", stack, "--strategy", "fsdp-full-shard"]
+    if stack in ("swift", "axolotl"):
+        asked[-1] = "zero3"
+    folder = tmp_path / "run"
+    assert main([*asked, "--emit", str(folder), "--format", "json", "-q"]) == 0
+    command = json.loads(capsys.readouterr().out)["commands"]["launch"]
+    assert command == f"bash {folder}/launch.sh" and (folder / "launch.sh").exists()
+    assert main([*asked, "--format", "json", "-q"]) == 0
+    assert json.loads(capsys.readouterr().out)["commands"]["launch"] == "bash run/launch.sh"
