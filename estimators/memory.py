@@ -14,7 +14,7 @@ from estimators.host import host_terms
 from estimators.model import resolve_model
 from estimators.model.methods import trained
 from estimators.model.spec import ModelSpec
-from estimators.result import INSTANTS, Instant, Interval, Term, merged
+from estimators.result import INSTANTS, Instant, Interval, Pending, Term, merged, sizes_of
 from estimators.run import Run
 from estimators.runtime import Overhead, cublas_workspace, overheads, reserve
 from estimators.sites import Site
@@ -69,22 +69,31 @@ class Estimate:
     @cached_property
     def instants(self) -> tuple[Instant, ...]:
         """Every instant at its largest moment: what the engine holds there, and what the network holds there."""
-        on_host = host_terms(self.run)
-        found = {name: self._largest(candidates) for name, candidates in weighed(self.run).items() if candidates}
-        extra = {"step": step_temporaries(self.run, found["step"])}
-        always = (*cublas_workspace(self.run), *on_host.get("always", ()))
-        return tuple(
-            Instant(name, merged((*found[name], *extra.get(name, ()), *on_host.get(name, ()), *(always if name != "load" else ()))))
-            for name in INSTANTS
-            if name in found
-        )  # fmt: skip
+        candidates, beside = weighed(self.run), host_terms(self.run)
+        workspace, always = cublas_workspace(self.run), beside.get("always", ())
+        made = []
+        for name in INSTANTS:
+            if not candidates.get(name):
+                continue
+            site, terms, _ = self._largest(candidates[name])
+            more = (step_temporaries(self.run, terms) if name == "step" else (), beside.get(name, ()),
+                    () if name == "load" else (*workspace, *always))  # fmt: skip
+            made.append(self._at(name, site, terms, (*more[0], *more[1], *more[2])))
+        return tuple(made)
 
-    def _largest(self, candidates: Sequence[tuple[Site, tuple[Term, ...], int]]) -> tuple[Term, ...]:
+    def _largest(self, candidates: Sequence[tuple[Site, tuple[Term, ...], int]]) -> tuple[Site, tuple[Term, ...], int]:
         network = self.network
-        if network is None:
-            return max(candidates, key=lambda c: c[2])[1]
-        site, terms, _ = max(candidates, key=lambda c: c[2] + network.size(c[0]))
-        return (*terms, *network.terms(site))
+        if network is None or len(candidates) == 1:
+            return max(candidates, key=lambda c: c[2])
+        return max(candidates, key=lambda c: c[2] + network.size(c[0]))
+
+    def _at(self, name: str, site: Site, terms: tuple[Term, ...], more: tuple[Term, ...]) -> Instant:
+        """An instant: terms of the engine, of the network at its place, and what stands beside both."""
+        network = self.network
+        sizes = sizes_of((*terms, *more))
+        if network is not None:
+            sizes["gpu"] = sizes.get("gpu", 0) + network.size(site)
+        return Pending(name, sizes, lambda: merged((*terms, *(network.terms(site) if network else ()), *more)))
 
     @cached_property
     def network(self) -> Network | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 
 from estimators.values import dataclass
@@ -63,6 +63,33 @@ class Instant:
             if term.place == place:
                 found[term.category] = found.get(term.category, 0) + term.bytes
         return found
+
+
+class Pending(Instant):
+    """An instant whose terms are made when somebody reads them; how many bytes they are is known before."""
+
+    def __init__(self, name: str, sizes: dict[str, int], make: Callable[[], tuple[Term, ...]]) -> None:
+        self.__dict__.update(name=name, _sizes=sizes, _make=make)
+
+    @cached_property
+    def terms(self) -> tuple[Term, ...]:  # type: ignore[override]
+        made: Callable[[], tuple[Term, ...]] = self.__dict__["_make"]
+        return made()
+
+    def total(self, place: str = "gpu") -> int:
+        sizes: dict[str, int] = self.__dict__["_sizes"]
+        return sizes.get(place, 0)
+
+    def __reduce__(self) -> tuple[type[Instant], tuple[str, tuple[Term, ...]]]:
+        return Instant, (self.name, self.terms)
+
+
+def sizes_of(terms: Iterable[Term]) -> dict[str, int]:
+    """Bytes at each place."""
+    found: dict[str, int] = {}
+    for term in terms:
+        found[term.place] = found.get(term.place, 0) + term.bytes
+    return found
 
 
 def merged(terms: Iterable[Term]) -> tuple[Term, ...]:

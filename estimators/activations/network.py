@@ -17,7 +17,7 @@ from estimators.model.spec import Part
 from estimators.result import Term
 from estimators.run import Run
 from estimators.sites import Site
-from estimators.values import dataclass, replace
+from estimators.values import dataclass, field, replace
 from estimators.workload import DTYPE_BYTES
 
 INT64 = 8
@@ -197,6 +197,7 @@ class Network:
     """The network of a run at its batch and sequence: bytes and terms at any place of the step."""
 
     bytes: Bytes
+    sizes: dict[Site, int] = field(default_factory=dict)  # of places that somebody asked for
 
     @classmethod
     def of(cls, run: Run) -> Network:
@@ -213,17 +214,17 @@ class Network:
         return tuple(Term(*row) for row in _rows(self.bytes, site) if row[2])
 
     def size(self, site: Site) -> int:
-        return _size(self.bytes, site)
+        if site.direction == "outside":
+            return 0
+        found = self.sizes.get(site)
+        if found is None:
+            found = self.sizes[site] = sum([row[2] for row in _rows(self.bytes, site)])
+        return found
 
 
 @lru_cache(maxsize=8192)
 def _network(question: Question, batch: int, seq: int, images: int) -> Network:
     return Network(network_bytes(question, batch, seq, images))
-
-
-@lru_cache(maxsize=65536)
-def _size(found: Bytes, site: Site) -> int:
-    return 0 if site.direction == "outside" else sum([row[2] for row in _rows(found, site)])
 
 
 def _rows(found: Bytes, site: Site) -> Iterator[Row]:
