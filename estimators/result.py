@@ -72,7 +72,7 @@ class Pending(Instant):
         self.__dict__.update(name=name, _sizes=sizes, _make=make)
 
     @cached_property
-    def terms(self) -> tuple[Term, ...]:  # type: ignore[override]
+    def terms(self) -> tuple[Term, ...]:
         made: Callable[[], tuple[Term, ...]] = self.__dict__["_make"]
         return made()
 

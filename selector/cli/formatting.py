@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
+import os
+import sys
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
     """Text as it was written; lines of examples are folded before a flag."""
 
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=columns() - 2)
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n".join(indent + line for whole in text.splitlines() for line in folded(whole, width))
+
+
+def columns() -> int:
+    """The terminal's width as ``shutil.get_terminal_size`` finds it: argparse asks for every flag, and that module is
+    slow to import."""
+    try:
+        given = int(os.environ["COLUMNS"])
+    except (KeyError, ValueError):
+        given = 0
+    if given > 0:
+        return given
+    try:
+        return os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ else -1).columns or 80
+    except (AttributeError, ValueError, OSError):
+        return 80
 
 
 def folded(line: str, width: int) -> list[str]:
@@ -20,6 +39,8 @@ def folded(line: str, width: int) -> list[str]:
     ['  dist-advisor fit --model llama-8b \\\\', '      --gpus 8xH100']
     """
     if not line.lstrip().startswith("dist-advisor "):
+        import textwrap
+
         return textwrap.wrap(line, width, subsequent_indent=" " * (len(line) - len(line.lstrip()))) or [""]
     found = []
     while len(line) > width:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from estimators.errors import InputError, closest
-from selector.cli.formatting import Help, synopsis
+from selector.cli.formatting import Help, columns, synopsis
 
 if TYPE_CHECKING:
     from estimators.cluster import Cluster
@@ -107,10 +107,11 @@ def parser_for(arguments: Sequence[str], everything: bool = False) -> argparse.A
         description="Will this model train on these GPUs, with which engine and settings, and why?",
         epilog="example: dist-advisor estimate --model llama-8b --gpus 4xA10",
         allow_abbrev=False,
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, width=columns() - 2),
     )
     top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     top.add_argument("--debug", action="store_true", help=argparse.SUPPRESS)
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser, prog="dist-advisor")
     if named is not None and named not in COMMANDS:
         near = closest(named, COMMANDS)
         top.error(f"unknown command {named!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
