@@ -137,13 +137,15 @@ def overheads(run: Run) -> tuple[Overhead, ...]:
     if run.settings.device != "cuda":
         return ()
     key = (run.cluster, run.settings)
-    if key not in _KNOWN:
+    found = _KNOWN.get(key)
+    if found is None:
         if len(_KNOWN) >= MOST_KNOWN:
-            _KNOWN.clear()
+            _KNOWN.clear()  # another thread may do it at any time: read once, above
         own = run.cluster.measured
         context = _measured("context", own, "context_bytes") if own else None
-        _KNOWN[key] = (context or _overhead("context", context_range(run.cluster.gpu)), *_communicators(run))
-    return _KNOWN[key]
+        found = (context or _overhead("context", context_range(run.cluster.gpu)), *_communicators(run))
+        _KNOWN[key] = found
+    return found
 
 
 def _overhead(name: str, found: Range, certain: bool = True) -> Overhead:

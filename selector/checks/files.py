@@ -7,6 +7,7 @@ from pathlib import Path
 
 from estimators.errors import short
 from estimators.readers import recognise
+from estimators.readers.follow import named_file
 from estimators.readers.safe import Document, load
 from estimators.values import dataclass, field
 from selector.checks.block import Block
@@ -72,20 +73,13 @@ def _group(found: Mapping[str, tuple[Block, Script]]) -> Group:
 
 def _named(block: Block, key: str, name: str, missing: list[str], hits: list[Hit]) -> Block:
     """The JSON that a key names: beside the file, or in the working folder."""
-    for path in (block.document.path.parent / name, Path(name)):
-        if _is_file(path):
-            document = load(path)
-            return Block(document, document.data)
+    path = named_file(block.document, name)
+    if path is not None:
+        document = load(path)
+        return Block(document, document.data)
     missing.append(block.path + key)
     hits.append(block.hit(key, f"no file {short(name, 120)} beside {block.document.name} or in the working folder"))
     return Block()
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
 
 
 def without(document: Document, paths: Iterable[str]) -> Document:
