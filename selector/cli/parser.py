@@ -28,6 +28,7 @@ COMMANDS = {
     "convert": ("selector.cli.convert", "the nearest configuration of another engine, and what has no equivalent"),
     "tree": ("selector.cli.tree", "the decision tree of the two documents, as text, Mermaid, DOT or JSON"),
     "validate": ("selector.cli.validate", "predictions beside measured runs, scored"),
+    "ui": ("selector.cli.ui", "the same answers in a web page on localhost"),
     "completion": ("selector.cli.completion", "completion script for bash, zsh or tcsh"),
 }
 FORMATS = ("table", "json", "csv", "markdown")
