@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAVY = ("torch", "transformers", "deepspeed", "accelerate", "matplotlib", "networkx", "numpy")
+HEAVY = ("torch", "transformers", "deepspeed", "accelerate", "matplotlib", "networkx", "numpy", "gradio", "fastapi")
 
 # package or module -> what it must not import at all; the most specific rule counts
 FORBIDDEN = {
