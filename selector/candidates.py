@@ -17,6 +17,7 @@ from estimators.time.constants import NEAR_FULL
 from estimators.units import gib
 from estimators.values import dataclass, field, replace
 from selector.cost import Cost, cost_of, offload_rank
+from selector.launch import FROM_FILES
 from selector.question import Question
 
 # The worse the verdict, the later the candidate; `unknown` is not a no, and is said.
@@ -99,7 +100,7 @@ def candidates(question: Question) -> tuple[list[Candidate], list[Rejection]]:
             tried.append(strategy)
     for rank, method in enumerate(question.methods):
         for strategy in tried:
-            answer = best_settings(question, strategy, method, rank)
+            answer = writable(question, best_settings(question, strategy, method, rank), method, rank)
             if isinstance(answer, Candidate):
                 found.append(answer)
                 continue
@@ -115,6 +116,36 @@ def candidates(question: Question) -> tuple[list[Candidate], list[Rejection]]:
     return found, [r for r in by_size if r.strategy not in kept]
 
 
+def writable(question: Question, answer: Candidate | Rejection, method: str, rank: int) -> Candidate | Rejection:
+    """A candidate that its stack has words for: as it is, in plain bf16 where nobody asked for a precision, or out.
+
+    Asked only of stacks with files of their own; our scripts can be written for every strategy of theirs.
+    """
+    if isinstance(answer, Rejection) or question.strategy is not None:
+        return answer
+    why = no_words(answer.estimate)
+    if not why:
+        return answer
+    if "precision" not in question.fields and question.cluster.gpu.bf16 is not False:
+        plain = best_settings(question.changed(precision="bf16"), answer.strategy, method, rank)
+        if isinstance(plain, Candidate) and not no_words(plain.estimate):
+            return replace(plain, settings={"precision": "bf16", **plain.settings})
+    return Rejection(answer.name, why)
+
+
+def no_words(estimate: Estimate) -> str:
+    """Why a run's stack cannot be told to do it; empty where it can."""
+    if estimate.run.workload.stack not in FROM_FILES:
+        return ""
+    from selector.configs.bundle import bundle
+
+    try:
+        bundle(estimate)
+    except AdvisorError as reason:
+        return str(reason)
+    return ""
+
+
 def with_smaller_buffers(
     question: Question, strategy: Strategy, missed: Rejection, method: str, rank: int
 ) -> Candidate | None:
@@ -125,7 +156,7 @@ def with_smaller_buffers(
     if missed.excess > NEARLY:
         return None
     smaller = replace(strategy, options={**knobs, **strategy.options})
-    answer = best_settings(question, smaller, method, rank)
+    answer = writable(question, best_settings(question, smaller, method, rank), method, rank)
     return answer if isinstance(answer, Candidate) else None
 
 

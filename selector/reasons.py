@@ -132,6 +132,9 @@ def settings_sentences(choice: Candidate) -> Iterator[str]:
         yield "full checkpointing: saves memory for about a third more computing"
     if "loss" in settings:
         yield "fused loss: the same loss without holding the logits"
+    if "precision" in settings:
+        stack = choice.estimate.run.workload.stack
+        yield f"precision {settings['precision']}: stack {stack} has no words for mixed precision with this strategy"
     if "optimizer" in settings:
         yield f"{settings['optimizer']}: with 32-bit states nothing fits on the GPUs"
     if "micro_batch" in settings:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -106,6 +108,37 @@ def test_the_users_values_are_in_every_candidate(asked: dict[str, Any]) -> None:
                 assert name not in candidate.settings
         allowed = (asked["method"],) if "method" in asked else ("full", *asked["allow"])
         assert candidate.method in allowed
+
+
+STACKS = (
+    "trainer",
+    "trl",
+    "accelerate",
+    "torch",
+    "deepspeed",
+    "swift",
+    "llamafactory",
+    "axolotl",
+    "torchtune",
+    "torchtitan",
+)
+
+
+@SETTINGS
+@given(questions(), st.sampled_from(["fastest", "simplest", "documents"]), st.sampled_from(STACKS), st.booleans())
+def test_what_is_recommended_is_emitted(asked: dict[str, Any], goal: str, stack: str, given_batch: bool) -> None:
+    """Into a folder of its own, every time: what a stack has no word for is never the answer."""
+    if given_batch:
+        for name in ("micro_batch", "grad_accum"):
+            asked.pop(name, None)
+        asked["global_batch"] = 64
+    answer, choice = answered(asked, goal=goal, stack=stack)
+    if choice is None:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        written = answer.emit(folder)
+        assert {"plan.json", "README.md"} <= {path.name for path in map(Path, written)}
+        assert all(Path(path).exists() for path in written)
 
 
 @SETTINGS
