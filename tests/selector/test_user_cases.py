@@ -8,6 +8,7 @@ from estimators import IllegalCombination, estimate, parse_cluster, parse_strate
 from estimators.units import GIB
 from selector import recommend
 from selector.fit import fewest
+from selector.levers import levers
 
 RESIDENT = ("ddp", "zero1", "zero2", "zero3", "fsdp-full-shard", "fsdp-shard-grad-op")
 
@@ -132,3 +133,48 @@ def test_uc208_70b_qlora_base_is_sharded_by_fsdp() -> None:
     """accelerate 1.15 (FSDP plugin): 0.55 B x 70.6e9 / 8 = 4.9 GB of base per GPU when the storage is a float type."""
     found = estimate("llama-70b", "8xA100-80GB", "fsdp-full-shard", method="qlora")
     assert found["forward"].by_category()["params"] / GIB < 12 and found.verdict != "no"
+
+
+def test_uc067_accumulation_without_sync_holds_whole_gradients() -> None:
+    """accelerate: no_sync under FSDP keeps unsharded gradients, 2 to 4 B a parameter: 13.5 to 27 GB of a 7B."""
+
+    def held(sync: str) -> int:
+        found = estimate("llama-2-7b", "8xA100-80GB", f"fsdp-full-shard:sync_each_batch={sync}", stack="accelerate",
+                         grad_accum=4)  # fmt: skip
+        return found["forward"].by_category()["gradients"]
+
+    assert 13.4e9 < held("false") < 27.1e9 and held("true") < 27.1e9 / 8
+
+
+def test_uc109_foreach_adam_needs_a_copy_at_the_step_and_fused_does_not() -> None:
+    """FSDP2 with foreach AdamW: 31.16 GB of states, 15.58 GB more at the step; one fp32 copy of the shard."""
+    fields = {"stack": "torch", "precision": "bf16-mixed"}
+    step = estimate("llama-8b", "8xA100-80GB", "fsdp-full-shard", optimizer="adamw", **fields)["step"].by_category()
+    assert step["temporaries"] / step["optimizer"] == pytest.approx(15.58 / 31.16, rel=0.02)
+    fused = estimate("llama-8b", "8xA100-80GB", "fsdp-full-shard", optimizer="adamw-fused", **fields)["step"]
+    assert fused.by_category().get("temporaries", 0) < 0.01 * step["temporaries"]
+
+
+def test_uc117_one_copy_of_logits_in_fp32() -> None:
+    """11.6k tokens x 248,320 words x 4 B = 11.52e9 bytes: a plain loss holds at least one such copy, a fused none."""
+    config = {**resolve_model("qwen2.5-7b").config, "vocab_size": 248320}
+    plain = estimate(config, "8xA100-80GB", "zero3", seq_len=11600)["loss"].by_category()["logits"]
+    assert plain >= 11600 * 248320 * 4 > 11.5e9
+    fused = estimate(config, "8xA100-80GB", "zero3", seq_len=11600, loss="fused")["loss"].by_category()
+    assert fused.get("logits", 0) < plain / 10
+
+
+def test_uc118_large_logits_offer_a_fused_or_chunked_loss() -> None:
+    """Peak 43 GB to 8 GB with a chunked loss: offered where logits are more than a tenth of the card."""
+    found = estimate("gemma-2-2b", "8xA100-80GB", "fsdp-full-shard", seq_len=16384)
+    made = {lever.says: lever.saved_bytes for lever in levers(found, resolve_model("gemma-2-2b"))}
+    assert made["a fused loss"] > 0.5 * found.peak.gpu_bytes and next(iter(made)) == "a fused loss"
+
+
+def test_uc183_host_ram_of_a_72b_with_everything_offloaded() -> None:
+    """Qwen2-72B, 8192 tokens, ZeRO-3 with both offloads: 18 B x 72.7e9 = 1309 GB of host RAM; logits 12.5 GB."""
+    found = estimate("qwen2-72b", "8xA100-40GB", "zero3-offload", seq_len=8192, precision="fp16-mixed")
+    assert found.host.expected > 16 * 72.7e9  # pinned blocks round up to powers of two on top
+    small = estimate("qwen2-72b", parse_cluster("8xA100-40GB", host_memory="1TB"), "zero3-offload", seq_len=8192)
+    assert (small.verdict, small.reason) == ("no", "host RAM")
+    assert found["loss"].by_category()["logits"] == pytest.approx(8192 * 152064 * 10, rel=0.25)
