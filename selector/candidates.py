@@ -19,6 +19,7 @@ from estimators.values import dataclass, field, replace
 from selector.cost import Cost, cost_of, offload_rank
 from selector.launch import FROM_FILES
 from selector.question import Question
+from selector.watched import watched
 
 # The worse the verdict, the later the candidate; `unknown` is not a no, and is said.
 VERDICT_RANK = {"fits": 0, "tight": 1, "unknown": 1, "no": 2}
@@ -99,7 +100,7 @@ def candidates(question: Question) -> tuple[list[Candidate], list[Rejection]]:
         else:
             tried.append(strategy)
     for rank, method in enumerate(question.methods):
-        for strategy in tried:
+        for strategy in watched(tried):
             answer = writable(question, best_settings(question, strategy, method, rank), method, rank)
             if isinstance(answer, Candidate):
                 found.append(answer)

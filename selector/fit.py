@@ -17,6 +17,7 @@ from estimators.strategy import Strategy, parse_strategy
 from estimators.units import gib
 from estimators.values import dataclass, replace
 from estimators.workload import workload
+from selector.watched import watched
 
 MOST_SEQUENCES = 2**16  # of a micro-batch
 MOST_TOKENS = 2**24  # of a sequence
@@ -55,7 +56,7 @@ def fit(
         names = default_strategies(replace(cluster, gpus_per_node=NODE), everything=False)
     found: list[Fit] = []
     left_out: dict[str, str] = {}
-    for name in names:
+    for name in watched(names):
         strategy = parse_strategy(name) if isinstance(name, str) else name
         try:
             found.append(fit_one(model, cluster, strategy, fields, sizes, count))

@@ -25,6 +25,7 @@ from estimators.time.model_parallel import Layout, layouts, rough_bytes
 from estimators.time.step import expected_seconds
 from estimators.values import dataclass, replace
 from estimators.workload import Workload, workload
+from selector.watched import watched
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -192,7 +193,7 @@ def plan(question: Question) -> Plan:
     if isinstance(card, Unknown):
         raise NotModelled("no time without " + "; ".join(card.missing))
     sweep = _Sweep(question, base)
-    points = tuple(p for p in map(sweep.fastest, question.counts) if p is not None)
+    points = tuple(p for p in map(sweep.fastest, watched(question.counts)) if p is not None)
     if not sweep.evaluated:
         raise IllegalCombination("nothing can be planned: " + "; ".join(sorted(sweep.refused)[:3]))
     notes = dict.fromkeys(note for p in points for note in (*p.time.notes, *p.run.cluster.notes))

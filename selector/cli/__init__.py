@@ -23,7 +23,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser_for([]).print_help()
             return 0
         module, _ = COMMANDS[parsed.command]
-        return int(import_module(module).run(parsed))
+        run = import_module(module).run
+        if parsed.quiet or not sys.stderr.isatty():
+            return int(run(parsed))
+        from selector.cli.progress import shown
+
+        with shown(sys.stderr):
+            return int(run(parsed))
     except AdvisorError as error:
         if debug:
             raise

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from selector.cli.following import say_next
 from selector.cli.output import check_format, emit, write
 from selector.cli.parser import add_question_flags, workload_fields
 
@@ -62,6 +64,10 @@ def run(parsed: argparse.Namespace) -> int:
         emit(parsed, document, flat, lambda console: draw(console, findings))
     if parsed.fix:
         _fix(parsed, findings)
+    elif not sarif_wanted and any(f.suggestions for f in findings):
+        say_next(parsed, f"check {shlex.join(parsed.files)} --fix")
+    elif not sarif_wanted and not parsed.model:
+        say_next(parsed, f"check {shlex.join(parsed.files)} --model M --gpus C")
     return 1 if any(f.severity == "error" for f in findings) else 0
 
 

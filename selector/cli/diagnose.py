@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
+from selector.cli.following import question_words, say_next
 from selector.cli.output import check_format, emit
 from selector.cli.parser import add_question_flags, workload_fields
 
@@ -47,6 +49,10 @@ def run(parsed: argparse.Namespace) -> int:
     )
     document = as_document(answer)
     emit(parsed, document, document["rows"], lambda console: draw(console, answer), answer.notes)
+    if parsed.model and parsed.gpus:
+        say_next(parsed, f"recommend {question_words(parsed)}")
+    else:
+        say_next(parsed, f"diagnose {shlex.quote(parsed.log)} --model M --gpus C --strategy S")
     return 0
 
 

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from selector.cli.following import question_words, say_next
 from selector.cli.output import check_format, emit, emit_page, picture
 from selector.cli.parser import add_plot_flag, add_question_flags, question_of
 
@@ -82,7 +83,16 @@ def run(parsed: argparse.Namespace) -> int:
         emit(parsed, {}, rows_of(estimates) if parsed.format != "table" else [], draw, notes)
     picture(parsed, lambda: draw_picture(estimates))
     failed = all(e.verdict in ("no", "unknown") for e in estimates)
+    if not parsed.config and parsed.format == "table":
+        say_next(parsed, following(parsed, failed, len(estimates)))
     return 1 if parsed.require_fit and failed else 0
+
+
+def following(parsed: argparse.Namespace, failed: bool, count: int) -> str:
+    """Why it does not fit, or what to choose of what fits."""
+    if failed and count == 1:
+        return f"explain {question_words(parsed)} {parsed.strategy[0] if parsed.strategy else 'single'}"
+    return f"recommend {question_words(parsed)}" + (" --allow lora,qlora" if failed else "")
 
 
 def levers_of(

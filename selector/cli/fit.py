@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from estimators.errors import IllegalCombination
+from selector.cli.following import question_words, say_next
 from selector.cli.output import check_format, emit, picture
 from selector.cli.parser import add_plot_flag, add_question_flags, question_of
 
@@ -59,6 +60,11 @@ def run(parsed: argparse.Namespace) -> int:
     title = f"{model.name} on {parsed.gpus}: what fits"
     emit(parsed, document, rows, lambda c: draw(c, title, rows, not only_count), notes)
     picture(parsed, lambda: draw_picture(model, cluster, parsed.strategy, fields))
+    best = next((row for row in rows if row["seq_len"] or row["fewest_gpus"]), rows[0])
+    if only_count and best["fewest_gpus"]:
+        count = best["fewest_gpus"]
+        parsed.gpus = f"{count // 8}x8x{parsed.gpu}" if count > 8 and count % 8 == 0 else f"{count}x{parsed.gpu}"
+    say_next(parsed, f"explain {question_words(parsed)} {best['strategy']}")
     works = any(row["micro_batch"] or row["seq_len"] or row["fewest_gpus"] for row in rows)
     return 1 if parsed.require_fit and not works else 0
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 
+from selector.cli.following import question_words, say_next
 from selector.cli.output import check_format, emit, emit_page, picture
 from selector.cli.parser import add_plot_flag, add_question_flags, question_of
 
@@ -58,5 +60,21 @@ def run(parsed: argparse.Namespace) -> int:
 
         emit(parsed, {}, rows(answer) if parsed.format != "table" else [], lambda c: c.print(answer), notes)
     picture(parsed, answer.plot)
+    if parsed.emit and answer.estimate is not None:
+        say_next(parsed, f"validate {shlex.quote(parsed.emit)}")
+    elif answer.strategy is not None:
+        say_next(parsed, f"recommend {question_words(parsed)}{_choice_words(parsed)} --emit run/")
     fits = answer.estimate is not None and answer.estimate.verdict in ("fits", "tight")
     return 1 if parsed.require_fit and not fits else 0
+
+
+def _choice_words(parsed: argparse.Namespace) -> str:
+    """Flags of the choice that were given."""
+    usual = {"policy": "current", "goal": "fastest", "allow": ""}
+    words: list[str] = []
+    for flag in ("team", "policy", "goal", "allow", "global_batch", "strategy"):
+        value = getattr(parsed, flag)
+        if value is not None and value != usual.get(flag):
+            words += [f"--{flag.replace('_', '-')}", shlex.quote(str(value))]
+    words += ["--deepspeed-experience"] if parsed.deepspeed_experience else []
+    return "".join(f" {word}" for word in words)

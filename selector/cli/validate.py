@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from estimators.errors import InputError
 from selector.cli.output import check_format, emit, picture, write
 from selector.cli.parser import add_plot_flag, add_run_flags, workload_fields
+from selector.watched import watched
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,7 +94,7 @@ def _cases(parsed: argparse.Namespace) -> int:
         raise InputError(f"--cases {parsed.cases}: there is no such file")
     from validate import published, published_cases, published_print, speed
 
-    report = published.evaluate(published_cases.read(parsed.cases or None))
+    report = published.evaluate(watched(list(published_cases.read(parsed.cases or None))))
     document = published.as_json(report)
     try:
         found = speed.report(parsed.cases or None).headline
