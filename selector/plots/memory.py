@@ -145,7 +145,7 @@ def memory_by_instant(estimate: Estimate, *, place: str = "gpu", width: float = 
         axis.set_xlabel("instant of the run; numbers: GiB of tensors")
         axis.set_ylabel(PLACES[place])
         axis.grid(axis="y")
-        head(figure, axis, f"{printable(estimate.strategy, 60)}: {VERDICT_MARKS[estimate.verdict]}", estimate, width)
+        head(figure, axis, f"{printable(estimate.strategy, 60)}: {verdict_words(estimate)}", estimate, width)
         legend(figure, axis, categories_of(shown, place), width, beside > 0)
     return figure
 
@@ -172,7 +172,7 @@ def fold(text: str, width: float) -> str:
     """A line broken where a picture of so many inches would cut it."""
     from textwrap import fill
 
-    return fill(text, int(width * 12.5))
+    return fill(text.replace(" x ", "\N{NO-BREAK SPACE}x\N{NO-BREAK SPACE}"), int(width * 12.5))
 
 
 def legend(figure: Figure, axis: Axes, categories: set[str], width: float, beside: bool) -> None:
@@ -223,7 +223,7 @@ def name_rows(axis: Axes, estimates: Sequence[Estimate], narrow: bool) -> None:
         for offset, title, align in columns:
             axis.annotate(title, (1, -0.6), (offset, 6), ha=align, fontsize=8.5, color=QUIET, **looks)
     for row, estimate in enumerate(estimates):
-        size, verdict = amount(estimate.peak.gpu_bytes / GIB), VERDICT_MARKS[estimate.verdict]
+        size, verdict = amount(estimate.peak.gpu_bytes / GIB), verdict_words(estimate)
         if narrow:
             box = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
             axis.annotate(names[row], (0, row - 0.42), (2, 0), ha="left", fontsize=8, zorder=6, bbox=box, **looks)
@@ -233,6 +233,13 @@ def name_rows(axis: Axes, estimates: Sequence[Estimate], narrow: bool) -> None:
         rate = f"{speed(estimate):,.0f}" if speed(estimate) else "-"
         for (offset, _, align), text in zip(columns, (size, estimate.peak.name, verdict, rate), strict=True):
             axis.annotate(text, (1, row), (offset, 0), ha=align, fontsize=8.5, **looks)
+
+
+def verdict_words(estimate: Estimate) -> str:
+    """``does not fit``, or ``no: host RAM`` where it is not the card that is too small."""
+    if estimate.verdict == "no" and estimate.reason in ("host RAM", "NVMe"):
+        return f"no: {estimate.reason}"
+    return VERDICT_MARKS[estimate.verdict]
 
 
 def difference(a: Estimate, b: Estimate, *, width: float = 7.5) -> Figure:

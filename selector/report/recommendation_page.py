@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from estimators.errors import AdvisorError
 from estimators.memory import Estimate
 from estimators.units import gib
+from selector.plots.chosen import looked_at
 from selector.report import numbers, pictures
 from selector.report.markup import bullets, facts, page, paragraph, pre, section, table, verdict
 from selector.report.recommendation import settings_text
@@ -111,7 +112,9 @@ def _others(answer: Recommendation) -> str:
          settings_text(a.changes), a.why)
         for a in answer.alternatives
     ]  # fmt: skip
-    return table(("strategy", "verdict", "GPU GiB", "host GiB", "with", "why"), rows, stack=True)
+    looked = looked_at(answer)
+    drawn = pictures.strategies(looked) if looked else ""
+    return table(("strategy", "verdict", "GPU GiB", "host GiB", "with", "why"), rows, stack=True) + drawn
 
 
 def _files(answer: Recommendation) -> str:

@@ -224,8 +224,8 @@ def test_results_draw_themselves(over_the_card: Estimate) -> None:
     assert "fits" in answer.plot().get_suptitle()
     assert len(answer.plot("strategies").axes[0].get_yticklabels()) > 3
     assert "one step takes" in over_the_card.plot("clock").get_suptitle()
-    nothing = recommend("llama-70b", "1xA10", host_memory="64GB", strategy="zero3")
-    assert nothing.estimate is not None and "does not fit" in nothing.plot().get_suptitle()
+    nothing = recommend("llama-8b", "1xA10", host_memory="64GB", strategy="zero3-offload")
+    assert nothing.plot().get_suptitle().endswith("no: host RAM")  # the card is not to blame
     assert over_the_card.plot()._repr_png_().startswith(b"\x89PNG")
 
 
