@@ -89,16 +89,29 @@ class Stretch(NamedTuple):
         return whole
 
 
+class Before(NamedTuple):
+    """What the runs in front of a place leave behind, with the entry of its own, in bytes."""
+
+    kept: int
+    copies: int
+    shared: int  # in backward and at the loss
+    shared_forward: int
+
+
 class Bytes(NamedTuple):
     """The network at one batch and sequence."""
 
     stretches: tuple[Stretch, ...]
+    before: tuple[Before, ...]  # by the number of a run; the last: behind all of them
     end: Level
     end_saved: int
     end_gradient: int  # of the last block's output
     held_outputs: int
     inputs: int
     retains: bool = False
+
+
+NONE = Before(0, 0, 0, 0)
 
 
 @lru_cache(maxsize=2048)
@@ -140,7 +153,10 @@ def network_bytes(question: Question, batch: int, seq: int, images: int = 1) -> 
     held = evaluate(end.held, batch, seq)
     given = roots_of(question.model).inputs
     inputs = given(batch, seq, images) if given else 2 * batch * seq * INT64
-    return Bytes(stretches, last, end.saved_bytes(batch, seq), stretches[-1].output, held, inputs, question.retains)
+    before = tuple(_before(stretches, part) for part in range(len(stretches) + 1))
+    return Bytes(
+        stretches, before, last, end.saved_bytes(batch, seq), stretches[-1].output, held, inputs, question.retains
+    )
 
 
 def _stretch(run: BlockRun, batch: int, seq: int, images: int) -> Stretch:
@@ -227,44 +243,63 @@ def _network(question: Question, batch: int, seq: int, images: int) -> Network:
     return Network(network_bytes(question, batch, seq, images))
 
 
-def _rows(found: Bytes, site: Site) -> Iterator[Row]:
+def _rows(found: Bytes, site: Site) -> list[Row]:
     at_end = site.part >= len(found.stretches)
-    yield ("inputs and labels", "activations", found.inputs, "2 x tokens x 8 B")
-    yield from _saved(found, site)
-    if found.retains and site.direction != "forward" and not at_end:
-        yield _retained(found, site)
-    if site.direction != "forward" and not at_end and found.held_outputs:
-        yield ("outputs held by the loop", "logits", found.held_outputs, "logits, until the loop drops the outputs")
+    rows: list[Row] = [("inputs and labels", "activations", found.inputs, "2 x tokens x 8 B"), *_saved(found, site)]
+    if site.direction != "forward" and not at_end:
+        if found.retains:
+            rows.append(_retained(found, site))
+        if found.held_outputs:
+            rows.append(
+                ("outputs held by the loop", "logits", found.held_outputs, "logits, until the loop drops the outputs")
+            )
     if at_end:
-        yield from _at_end(found, site)
+        rows += _at_end(found, site)
     elif site.part >= 0:
-        yield from _at_block(found, site)
+        rows += _at_block(found, site)
+    return rows
 
 
-def _saved(found: Bytes, site: Site) -> Iterator[Row]:
-    """Saved tensors of the pieces in front of the site; of the piece itself too before its backward begins."""
+def _before(stretches: tuple[Stretch, ...], part: int) -> Before:
+    last = part == len(stretches)
+    role = stretches[part - last].role
     kept = copies = 0
     shared: dict[str, int] = {}
-    role = found.stretches[min(site.part, len(found.stretches) - 1)].role
-    for number, stretch in enumerate(found.stretches):
-        if number > site.part:
-            break
+    forward: dict[str, int] = {}
+    for number, stretch in enumerate(stretches[: part + 1]):
         kept += stretch.entry.kept
-        shared.update(stretch.shared)
-        here = site.direction == "forward" and stretch.role == role
-        if here or stretch.again:
-            shared.update((name, size) for name, size in stretch.present if name not in shared)
-        if number < site.part:
-            pieces = stretch.pieces
-        else:
-            pieces = site.piece + (site.direction == "backward" and site.stage in ("before", "during"))
+        if number < part:
+            kept += stretch.kept(stretch.pieces)
+            copies += stretch.copies * stretch.pieces
+        for into, counts in ((shared, stretch.again), (forward, stretch.again or stretch.role == role)):
+            into.update(stretch.shared)
+            if counts:
+                into.update((name, size) for name, size in stretch.present if name not in into)
+    return Before(kept, copies, sum(shared.values()), sum(forward.values()))
+
+
+def _saved(found: Bytes, site: Site) -> list[Row]:
+    """Saved tensors of the pieces in front of the site; of the piece itself too before its backward begins."""
+    kept, copies, shared, shared_forward = (
+        found.before[min(site.part, len(found.stretches))] if site.part >= 0 else NONE
+    )
+    if 0 <= site.part < len(found.stretches):
+        stretch = found.stretches[site.part]
+        pieces = site.piece + (site.direction == "backward" and site.stage in ("before", "during"))
         kept += stretch.kept(pieces)
-        copies += stretch.copies * pieces * (site.direction != "backward")
-    yield ("saved activations", "activations", kept, "kept by autograd or checkpointing, of earlier blocks")
-    yield ("cached casts of weights", "activations", copies, "torch.autocast's 16-bit copies, until forward ends")
-    yield ("shared inputs of blocks", "activations", sum(shared.values()), "rotary cosines and sines, masks: once")
+        copies += stretch.copies * pieces
     if site.direction == "backward":
-        yield _carried(found, site)
+        copies = 0
+    elif site.direction == "forward":
+        shared = shared_forward
+    rows: list[Row] = [
+        ("saved activations", "activations", kept, "kept by autograd or checkpointing, of earlier blocks"),
+        ("cached casts of weights", "activations", copies, "torch.autocast's 16-bit copies, until forward ends"),
+        ("shared inputs of blocks", "activations", shared, "rotary cosines and sines, masks: once"),
+    ]
+    if site.direction == "backward":
+        rows.append(_carried(found, site))
+    return rows
 
 
 def _carried(found: Bytes, site: Site) -> Row:
