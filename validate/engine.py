@@ -6,41 +6,80 @@ In a fake process group DDP's reducer, which is C++, gets a hook in place of its
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from estimators.run import Run
-from validate.cells.torch_engines import TorchEngine, wrapped
+from validate.accelerate_yaml import environment, upcast, upcast_flat
+from validate.cells.torch_engines import TorchEngine, watch_fsdp1, watch_fsdp2, wrapped
+from validate.model import side_tensors
 from validate.optimizers import optimizer_of
 from validate.recorder import Recorder
-from validate.simulate.engines import Engine, _ddp, _host_tensors
+from validate.simulate.engines import Engine, _ddp
 
 Build = Callable[[], torch.nn.Module]
 
 
-def build_engine(build: Build, run: Run, recorder: Recorder, mode: str, config: Mapping[str, Any] | None) -> Engine:
-    """The engine of a run's strategy around the model that ``build`` makes. ``config``: the DeepSpeed JSON, settled."""
+def build_engine(
+    build: Build, run: Run, recorder: Recorder, mode: str, config: Mapping[str, Any] | None, yaml: Path | None = None
+) -> Engine:
+    """The engine of a run's strategy around the model that ``build`` makes.
+
+    ``config``: the DeepSpeed JSON, settled. ``yaml``: accelerate builds the engine from this file, on GPUs; elsewhere
+    ``run`` is what accelerate read, and the few things are done here that accelerate does to a model.
+    """
     if run.strategy.engine == "deepspeed":
         return _deepspeed(build, run, recorder, dict(config or {}))
     model = build()
-    recorder.own("params", model.parameters())
+    recorder.own("params", [*model.parameters(), *side_tensors(model)])
     recorder.own("buffers", model.buffers())
     recorder.begin("start")
+    if yaml is not None and mode == "gpu":
+        return _accelerated(model, run, recorder, yaml)
+    upcasts = yaml is not None and run.workload.precision.endswith("-mixed")
+    if upcasts and run.strategy.engine == "fsdp2":
+        upcast(model)
+        recorder.own("params", model.parameters())
     is_alone = run.strategy.engine == "ddp" and mode == "rehearse"
-    return _torch(_ddp(model, run, recorder) if is_alone else wrapped(model, run, recorder), run, recorder)
+    engine = _ddp(model, run, recorder) if is_alone else wrapped(model, run, recorder)
+    if upcasts and run.strategy.engine == "fsdp1":
+        upcast_flat(engine.module)
+    return _torch(engine, run, recorder)
 
 
-def _torch(engine: TorchEngine, run: Run, recorder: Recorder) -> Engine:
+def _accelerated(model: torch.nn.Module, run: Run, recorder: Recorder, yaml: Path) -> Engine:
+    """``Accelerator`` does what the user's script asks of it: model and optimizer are prepared together."""
+    from accelerate import Accelerator
+
+    os.environ.update(environment(yaml))
+    accelerator = Accelerator()
+    watch: dict[str, Callable[[Any], list[Callable[[], None]]]] = {"fsdp1": watch_fsdp1, "fsdp2": watch_fsdp2}
+    undo = watch[run.strategy.engine](recorder) if run.strategy.engine in watch else []
+    optimizer = optimizer_of((p for p in model.parameters() if p.requires_grad), run)
+    module, optimizer = accelerator.prepare(model, optimizer)
+
+    def micro_step(last: bool) -> AbstractContextManager[Any]:
+        syncs = last or bool(run.settings.knobs["sync_each_batch"])
+        return nullcontext() if syncs else accelerator.no_sync(module)  # type: ignore[no-any-return]
+
+    engine = TorchEngine(module, lambda: list(module.parameters()), micro_step, undo=undo)
+    return _torch(engine, run, recorder, optimizer.optimizer, accelerator.backward)
+
+
+def _torch(
+    engine: TorchEngine, run: Run, recorder: Recorder, made: Any = None, backward: Callable[[Any], None] | None = None
+) -> Engine:
     module = engine.module
-    optimizer = optimizer_of((p for p in module.parameters() if p.requires_grad), run)
-    offloaded = bool(run.strategy.params)
+    optimizer = made or optimizer_of((p for p in module.parameters() if p.requires_grad), run)
 
     def forward(batch: Mapping[str, Any]) -> Any:
         with engine.forward_context():
-            return module(**batch).loss
+            return module(**batch)
 
     def step() -> None:
         optimizer.step()
@@ -54,10 +93,8 @@ def _torch(engine: TorchEngine, run: Run, recorder: Recorder) -> Engine:
         states = [t for state in optimizer.state.values() for t in state.values() if isinstance(t, torch.Tensor)]
         for name, tensors in (("params", stored), ("gradients", gradients), ("optimizer", states)):
             recorder.own(name, tensors)
-            if offloaded:
-                recorder.place_on_host(tensors)
 
-    return Engine(forward, lambda loss: loss.backward(), step, label, engine.micro_step, engine.close)
+    return Engine(forward, backward or (lambda loss: loss.backward()), step, label, engine.micro_step, engine.close)
 
 
 def _deepspeed(build: Build, run: Run, recorder: Recorder, config: dict[str, Any]) -> Engine:
@@ -65,9 +102,10 @@ def _deepspeed(build: Build, run: Run, recorder: Recorder, config: dict[str, Any
 
     from validate.cells import deepspeed_engine as cells
 
+    linear = torch.nn.functional.linear  # stage 3 puts its own in place of it for good
     with deepspeed.zero.Init(config_dict_or_path=config) if run.settings.knobs.get("zero_init") else nullcontext():
         model = build()
-    recorder.own("params", (p.data for p in model.parameters()))
+    recorder.own("params", [*(p.data for p in model.parameters()), *side_tensors(model)])
     recorder.own("params", (getattr(p, "ds_tensor", None) for p in model.parameters()))
     recorder.own("buffers", model.buffers())
     recorder.begin("start")
@@ -82,15 +120,14 @@ def _deepspeed(build: Build, run: Run, recorder: Recorder, config: dict[str, Any
 
     def label() -> None:
         cells.label_owned(engine, recorder, with_counters)
-        for tensor in _host_tensors(engine, run, cells.tensors):
-            recorder.place_on_host([tensor])
 
     def close() -> None:
         for action in undo:
             action()
         engine.destroy()
+        torch.nn.functional.linear = linear
         cells.forget()
 
     label()
     undo.extend(cells.watch(engine, recorder))
-    return Engine(lambda batch: engine(**batch).loss, engine.backward, engine.step, label, close=close)
+    return Engine(lambda batch: engine(**batch), engine.backward, engine.step, label, close=close)

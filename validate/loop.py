@@ -6,17 +6,21 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from estimators.activations.question import HOLDS_OUTPUTS
 from estimators.run import Run
+from validate.cells.torch_engines import _tail
 from validate.device import Device, host_rss_bytes
 from validate.engine import build_engine
+from validate.model import build
 from validate.recorder import Recorder, Window
 from validate.simulate.categories import Categories
 from validate.simulate.engines import Engine
 from validate.simulate.moments import Composition as Found
 from validate.simulate.moments import instants_of, sites_at, traces
-from validate.simulate.network import batch, build, head, vocabulary
+from validate.simulate.network import batch, head, vocabulary
 
 STEPS = 3  # the last is read: stage 3 prefetches from the third forward on, DDP rebuilds its buckets in the second
 TIMED = 3  # more steps without the census, on devices with an allocator of their own
@@ -41,6 +45,7 @@ def take(
     device: Device | None = None,
     config: Mapping[str, Any] | None = None,
     notice: Callable[[str], None] = lambda phase: None,
+    yaml: Path | None = None,
 ) -> Taken:
     """Train this rank of ``run`` for a few steps. The process group exists already.
 
@@ -60,8 +65,8 @@ def take(
     with _no_collector():
         with recorder:
             recorder.begin("build")
-            engine = build_engine(made, run, recorder, mode, config)
-            unmark = _mark_loss(models[0], recorder)
+            engine = build_engine(made, run, recorder, mode, config, yaml)
+            unmark = _mark_loss(models[0], run, recorder)
         try:
             if has_counters:
                 for _ in range(STEPS + TIMED):
@@ -118,13 +123,15 @@ def _placed(run: Run, device: Device) -> Any:
     import torch
 
     stays = bool(run.strategy.params) and run.strategy.engine in ("fsdp1", "fsdp2")
-    with torch.device("cpu" if stays else device.type) if device.counts else nullcontext():
-        return build(run)
+    where = "cpu" if stays else device.type
+    with torch.device(where) if device.counts else nullcontext():
+        return build(run, where)
 
 
-def _mark_loss(model: Any, recorder: Recorder) -> Callable[[], None]:
-    """The loss begins with the head: before the engine gathers it."""
-    module = head(model)
+def _mark_loss(model: Any, run: Run, recorder: Recorder) -> Callable[[], None]:
+    """The loss begins with the head, or with the unit that the head is in: before the engine gathers it."""
+    tail = _tail(model, run) if run.strategy.engine == "fsdp2" else []
+    module = tail[0] if tail else head(model)
     if module is None:
         return lambda: None
     return module.register_forward_pre_hook(lambda *_: recorder.begin("loss"), prepend=True).remove  # type: ignore[no-any-return]
@@ -132,6 +139,7 @@ def _mark_loss(model: Any, recorder: Recorder) -> Callable[[], None]:
 
 def _step(engine: Engine, run: Run, recorder: Recorder) -> None:
     micro_steps = run.workload.grad_accum
+    holds = run.workload.stack in HOLDS_OUTPUTS  # a usual loop of this stack has a name for them until the next step
     counts_itself = run.strategy.engine == "deepspeed"  # its step knows when accumulation is complete
     for micro in range(micro_steps):
         last = micro == micro_steps - 1
@@ -139,7 +147,10 @@ def _step(engine: Engine, run: Run, recorder: Recorder) -> None:
         recorder.own("activations", data.values())
         with engine.micro_step(last):
             recorder.begin("forward")
-            loss = engine.forward(data)
+            outputs = engine.forward(data)
+            loss = outputs.loss
+            if not holds:
+                del outputs
             engine.label()
             recorder.begin("backward")
             engine.backward(loss)

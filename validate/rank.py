@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,7 @@ def _rehearsed(place: Path, job: Job, device: Any, notices: Notices) -> int:
     """One after another on one device, each rank that may need most; of each instant the one that does."""
     import torch
 
-    from validate.loop import largest, take
+    from validate.loop import largest
     from validate.simulate.network import needy_ranks
 
     for at, task in enumerate(job.tasks):
@@ -133,16 +134,14 @@ def _rehearsed(place: Path, job: Job, device: Any, notices: Notices) -> int:
             os.environ["RANK"] = str(rank)
             torch.manual_seed(0)
             with _world(job, [task.run]):
-                found.append(take(task.run, job.mode, device, task.config, notices))
+                found.append(_took(task, job, device, notices))
         write_result(place, 0, at, largest(found))
     notices("end")
     return 0
 
 
 def _taken(task: Task, job: Job, device: Any, notices: Notices, place: Path) -> Any:
-    from validate.loop import take
-
-    found = take(task.run, job.mode, device, task.config, notices)
+    found = _took(task, job, device, notices)
     if not job.gathers:
         return found
     import torch.distributed as dist
@@ -155,11 +154,25 @@ def _taken(task: Task, job: Job, device: Any, notices: Notices, place: Path) -> 
     return found
 
 
+def _took(task: Task, job: Job, device: Any, notices: Notices) -> Any:
+    """Where accelerate would not shard, or has no real group, torch's engine is built from what accelerate reads."""
+    from validate.accelerate_yaml import as_read
+    from validate.loop import take
+
+    yaml, run, notes = task.how.get("accelerate"), task.run, ()
+    if yaml and job.mode != "gpu":
+        run, notes = as_read(Path(yaml), run)
+    found = take(run, job.mode, device, task.config, notices, Path(yaml) if yaml else None)
+    return replace(found, notes=(*notes, *found.notes))
+
+
 def _simulated(place: Path, job: Job, rank: int, notices: Notices) -> int:
     from validate.simulate import simulate
 
-    notices("simulate")
-    write_result(place, rank, 0, simulate(job.tasks[0].run, **job.simulated))
+    for at, task in enumerate(job.tasks):
+        notices.task = at
+        notices("simulate")
+        write_result(place, rank, at, simulate(task.run, **job.simulated))
     notices("end")
     return 0
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from estimators.errors import InputError
+from estimators.errors import InputError, NotModelled
 from estimators.memory import Estimate, resolve
 from estimators.run import Run
 from validate.compare import ON_CPU, ON_GPU, compare, peak_error, status
@@ -86,6 +86,7 @@ def plan(asked: Question, mode: str = "auto", nproc: int | None = None, layers: 
     if nproc is not None and nproc < 1:
         raise InputError(f"--nproc {nproc}: give at least 1")
     found = cards()
+    refuse(asked)
     mode, why = chosen(mode, nproc or asked.cluster.ranks, found, launched() is not None)
     device = "cuda" if mode == "gpu" or (mode == "rehearse" and found.count) else "cpu"
     run, scaled = asked.run(device), dict[str, tuple[int, int]]()
@@ -107,7 +108,23 @@ def plan(asked: Question, mode: str = "auto", nproc: int | None = None, layers: 
     if run.strategy.engine == "deepspeed" and mode != "simulate":
         config, more = settled(asked.deepspeed, run, asked.folder)
         notes = (*notes, *more)
-    return Planned(mode, why, "fake" if mode == "simulate" else device, run, scaled, Task(run, config), notes)
+    by_accelerate = asked.entry in ("accelerate", "trainer") and run.strategy.engine != "deepspeed"
+    how = {"accelerate": str(asked.accelerate.resolve())} if by_accelerate and asked.accelerate is not None else {}
+    task = Task(run, config, how)
+    return Planned(mode, why, "fake" if mode == "simulate" else device, run, scaled, task, notes)
+
+
+def refuse(asked: Question) -> None:
+    """Raise ``NotModelled`` for settings that no mode starts here, rather than measure something else."""
+    work = asked.workload
+    unlike = {
+        "compile": work.compile, "padding": work.padding != "none", "loss": work.loss != "plain",
+        "optimizer_in_backward": bool(work.optimizer_in_backward), "attention": work.attention == "flash",
+    }  # fmt: skip
+    for name in (name for name, is_unlike in unlike.items() if is_unlike):
+        raise NotModelled(
+            f"validate does not start a run with {name} {getattr(work, name)}; leave it out to check the rest"
+        )
 
 
 def _ranks(mode: str, run: Run, nproc: int | None) -> int:

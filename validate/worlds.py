@@ -44,23 +44,20 @@ def _leave() -> None:
 @contextmanager
 def _deepspeed(device: str, backend: str) -> Iterator[None]:
     """DeepSpeed over the group that exists. On a CPU nothing is compiled: its shared-memory and Adam operators take
-    minutes to build. Stage 3 puts its own ``linear`` in torch's place for good; here it goes back."""
+    minutes to build."""
     if device == "cpu":
         from validate.cells.deepspeed_engine import prepare
 
         prepare()
     import deepspeed
     import deepspeed.comm.comm as comm
-    import torch
     from deepspeed.utils import groups
 
     before = {name: value for name, value in vars(groups).items() if name.startswith("_") and name.isupper()}
-    linear = torch.nn.functional.linear
     deepspeed.init_distributed(dist_backend=backend)
     try:
         yield
     finally:
-        torch.nn.functional.linear = linear
         vars(groups).update(before)
         comm.cdb = None
 

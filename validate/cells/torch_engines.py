@@ -39,16 +39,28 @@ def wrapped(model: Any, run: Run, census: Any) -> TorchEngine:
     return {"torch": _single, "ddp": _ddp, "fsdp2": _fsdp2, "fsdp1": _fsdp1}[run.strategy.engine](model, run, census)
 
 
-def _autocast(run: Run) -> Callable[[], AbstractContextManager[Any]]:
+def device_of(model: Any, run: Run) -> Any:
+    """Where the engine works: the rank's card for a run that was resolved for CUDA, unless its tensors are fake."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    is_fake = any(isinstance(p, FakeTensor) for p in model.parameters())
+    if run.settings.device == "cuda" and torch.cuda.is_available() and not is_fake:
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
+
+
+def _autocast(run: Run, model: Any = None) -> Callable[[], AbstractContextManager[Any]]:
     import torch
 
     if not run.settings.autocast:
         return nullcontext
-    return lambda: torch.autocast("cpu", dtype(run.settings.compute_dtype))
+    kind = "cpu" if model is None else device_of(model, run).type
+    return lambda: torch.autocast(kind, dtype(run.settings.compute_dtype))
 
 
 def _single(model: Any, run: Run, census: Any) -> TorchEngine:
-    return TorchEngine(model, lambda: list(model.parameters()), forward_context=_autocast(run))
+    return TorchEngine(model, lambda: list(model.parameters()), forward_context=_autocast(run, model))
 
 
 # -- DDP -------------------------------------------------------------------------------------------------------------
@@ -75,7 +87,7 @@ def _ddp(model: Any, run: Run, census: Any) -> TorchEngine:
     def micro_step(last: bool) -> AbstractContextManager[Any]:
         return nullcontext() if last or knobs["sync_each_batch"] else made.no_sync()
 
-    return TorchEngine(made, lambda: list(made.parameters()), micro_step, _autocast(run))
+    return TorchEngine(made, lambda: list(made.parameters()), micro_step, _autocast(run, model))
 
 
 # -- FSDP2 -----------------------------------------------------------------------------------------------------------
@@ -95,17 +107,17 @@ FSDP2_SITES = {
 
 def _fsdp2(model: Any, run: Run, census: Any) -> TorchEngine:
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
-    from torch.distributed.fsdp._fully_shard import _fsdp_param_group
 
-    settings, knobs = run.settings, run.settings.knobs
+    settings, knobs, device = run.settings, run.settings.knobs, device_of(model, run)
     reshard = knobs.get("reshard_after_forward", True) if run.strategy.sharding != "shard-grad-op" else False
     asked = {
-        "mesh": _mesh(run),
+        "mesh": _mesh(run, device.type),
         "mp_policy": MixedPrecisionPolicy(dtype(settings.compute_dtype), dtype(settings.reduce_dtype)),
         "reshard_after_forward": reshard,
-        "offload_policy": CPUOffloadPolicy(pin_memory=False) if run.strategy.params else OffloadPolicy(),
+        "offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda")
+        if run.strategy.params
+        else OffloadPolicy(),
     }
-    census.label_sites(FSDP2_SITES)
     units = _units(model, run)
     tail = _tail(model, run)
     for unit in units:
@@ -127,24 +139,32 @@ def _fsdp2(model: Any, run: Run, census: Any) -> TorchEngine:
         model.set_requires_gradient_sync(last or bool(knobs["sync_each_batch"]))
         return nullcontext()
 
-    def gradients(group: Any, *_: Any) -> Iterator[Any]:
-        whole = (p._unsharded_param for p in group.fsdp_params if hasattr(p, "_unsharded_param"))
-        return (p.grad for p in whole if p.grad is not None)
-
-    undo = [
-        census.mark_calls(_fsdp_param_group, "foreach_reduce", "reduce"),
-        census.own_before(_fsdp_param_group.FSDPParamGroup, "post_backward", "gradients", gradients),
-    ]
+    undo = watch_fsdp2(census)
     stored = lambda: [p._local_tensor for p in model.parameters()]  # noqa: E731
     return TorchEngine(model, stored, micro_step, undo=undo, reduces_in_calls=True)
 
 
-def _mesh(run: Run) -> Any:
+def watch_fsdp2(census: Any) -> list[Callable[[], None]]:
+    """Name what FSDP2 allocates, and mark its reductions."""
+    from torch.distributed.fsdp._fully_shard import _fsdp_param_group
+
+    def gradients(group: Any, *_: Any) -> Iterator[Any]:
+        whole = (p._unsharded_param for p in group.fsdp_params if hasattr(p, "_unsharded_param"))
+        return (p.grad for p in whole if p.grad is not None)
+
+    census.label_sites(FSDP2_SITES)
+    return [
+        census.mark_calls(_fsdp_param_group, "foreach_reduce", "reduce"),
+        census.own_before(_fsdp_param_group.FSDPParamGroup, "post_backward", "gradients", gradients),
+    ]
+
+
+def _mesh(run: Run, device: str) -> Any:
     from torch.distributed.device_mesh import init_device_mesh
 
     if run.strategy.sharding == "hybrid-shard":
-        return init_device_mesh("cpu", (run.ranks // run.shards, run.shards), mesh_dim_names=("replicate", "shard"))
-    return init_device_mesh("cpu", (run.ranks,))
+        return init_device_mesh(device, (run.ranks // run.shards, run.shards), mesh_dim_names=("replicate", "shard"))
+    return init_device_mesh(device, (run.ranks,))
 
 
 def _units(model: Any, run: Run) -> list[Any]:
@@ -180,12 +200,24 @@ FSDP1_SITES = {
 }
 
 
-def _fsdp1(model: Any, run: Run, census: Any) -> TorchEngine:
-    import torch
-    from torch.distributed import fsdp
+def watch_fsdp1(census: Any) -> list[Callable[[], None]]:
+    """Name what FSDP1 allocates, and mark its reductions."""
     from torch.distributed.fsdp import _runtime_utils
 
-    settings, knobs = run.settings, run.settings.knobs
+    def flat_gradients(state: Any, handle: Any, *_: Any) -> list[Any]:
+        return [handle.flat_param.grad]
+
+    census.label_sites(FSDP1_SITES)
+    return [
+        census.own_before(_runtime_utils, "_post_backward_reshard", "gradients", flat_gradients),
+        census.mark_calls(_runtime_utils, "_post_backward_hook", "reduce"),
+    ]
+
+
+def _fsdp1(model: Any, run: Run, census: Any) -> TorchEngine:
+    from torch.distributed import fsdp
+
+    settings, knobs, device = run.settings, run.settings.knobs, device_of(model, run)
     sharding = {
         "full-shard": fsdp.ShardingStrategy.FULL_SHARD,
         "shard-grad-op": fsdp.ShardingStrategy.SHARD_GRAD_OP,
@@ -198,7 +230,6 @@ def _fsdp1(model: Any, run: Run, census: Any) -> TorchEngine:
         units |= {
             id(m) for m in model.modules() if not list(m.children()) and any(p.requires_grad for p in m.parameters())
         }
-    census.label_sites(FSDP1_SITES)
     made = fsdp.FullyShardedDataParallel(
         model,
         sharding_strategy=sharding,
@@ -208,18 +239,13 @@ def _fsdp1(model: Any, run: Run, census: Any) -> TorchEngine:
         forward_prefetch=bool(knobs["forward_prefetch"]),
         limit_all_gathers=bool(knobs["limit_all_gathers"]),
         use_orig_params=bool(knobs["use_orig_params"]),
-        device_id=torch.device("cpu"),
-        device_mesh=_mesh(run) if run.strategy.sharding == "hybrid-shard" else None,
+        device_id=device,
+        cpu_offload=fsdp.CPUOffload(offload_params=True) if run.strategy.params and device.type == "cuda" else None,
+        device_mesh=_mesh(run, device.type) if run.strategy.sharding == "hybrid-shard" else None,
     )
 
     def micro_step(last: bool) -> AbstractContextManager[Any]:
         return nullcontext() if last or knobs["sync_each_batch"] else made.no_sync()
 
-    def flat_gradients(state: Any, handle: Any, *_: Any) -> list[Any]:
-        return [handle.flat_param.grad]
-
-    undo = [
-        census.own_before(_runtime_utils, "_post_backward_reshard", "gradients", flat_gradients),
-        census.mark_calls(_runtime_utils, "_post_backward_hook", "reduce"),
-    ]
+    undo = watch_fsdp1(census)
     return TorchEngine(made, lambda: list(made.parameters()), micro_step, undo=undo, reduces_in_calls=True)

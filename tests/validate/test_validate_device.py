@@ -1,0 +1,96 @@
+"""The path of a GPU, run before there is one: a device that records what it is asked and answers from a script."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from estimators.memory import resolve  # noqa: E402
+from validate import session  # noqa: E402
+from validate.cells.models import LLAMA  # noqa: E402
+from validate.job import Broken, Task  # noqa: E402
+from validate.loop import STEPS, TIMED, take  # noqa: E402
+
+CONTEXT, RESERVE = 1 << 20, 3 << 20  # what the fake allocator holds beside tensors
+
+
+class FakeDevice:
+    """Counts in place of CUDA: each window's peak is larger than the one before."""
+
+    type = "cpu"
+    counts = True
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.windows = 0
+
+    def reset(self) -> None:
+        self.asked.append("reset")
+        self.windows += 1
+
+    def allocated(self) -> int:
+        self.asked.append("allocated")
+        return CONTEXT + self.windows
+
+    def reserved(self) -> int:
+        return RESERVE + self.windows
+
+    def process(self) -> int:
+        self.asked.append("process")
+        return 2 * RESERVE
+
+    def seconds(self) -> float:
+        self.asked.append("seconds")
+        return float(len(self.asked))
+
+
+@pytest.mark.engines
+def test_counters_are_read_once_a_window_and_become_the_report() -> None:
+    run = resolve({**LLAMA, "architectures": ["LlamaForCausalLM"]}, "1xA10", "single", stack="torch", seq_len=16)
+    device = FakeDevice()
+    found = take(run, "gpu", device)
+    asked = [word for word in device.asked if word != "seconds"]
+    assert asked.count("allocated") <= asked.count("reset")  # every window is closed by a reset of the next
+    assert device.asked.count("seconds") == 2 * (STEPS + TIMED)
+    assert found.process_bytes == 2 * RESERVE
+    assert found.step_seconds is not None and found.step_seconds > 0
+    order = ["forward", "loss", "backward", "step"]
+    peaks = [found.windows[name]["allocated_bytes"] for name in order]
+    assert None not in peaks and peaks == sorted(peaks)  # type: ignore[type-var]
+    assert found.windows["step"]["reserved_bytes"] == RESERVE + peaks[-1] - CONTEXT  # type: ignore[operator]
+    # tensors of a CPU lie on the host when the device is a card
+    assert not any(found.instants["step"]["gpu"].values()) and found.instants["step"]["host"]["params"]
+
+    made = session.Planned("gpu", "", "cuda", run, {}, Task(run), ())
+    report = session.judged(made, [found])
+    assert report.counters["step"]["allocated_bytes"] == peaks[-1]
+    assert report.document()["time"]["tokens_per_s_per_gpu"] == pytest.approx(16 / found.step_seconds)
+    assert next(i for i in report.instants() if i["name"] == "step")["measured_bytes"] == peaks[-1]
+
+
+def test_an_allocation_that_failed_names_instant_size_and_term() -> None:
+    """The message is torch's own (CUDACachingAllocator.cpp)."""
+    from validate.failure import broken
+
+    run = resolve("llama-8b", "8xH100", "zero3", stack="deepspeed")
+    error = torch.OutOfMemoryError(
+        "CUDA out of memory. Tried to allocate 954.00 MiB. GPU 0 has a total capacity of ..."
+    )
+    found = broken(error, 3, "start")
+    assert (found.kind, found.rank, found.instant, found.asked_bytes) == ("memory", 3, "load", 954 * 2**20)
+    made = session.Planned("gpu", "", "cuda", run, {}, Task(run), ())
+    report = session.judged(made, [found])
+    assert (report.status, report.exit_status) == ("failed", 1)
+    assert report.failure is not None and report.failure.term == "reduce bucket"
+    assert "1,000,341,504 bytes were asked for" in str(report.failure)
+
+
+def test_a_killed_rank_is_said_to_be_killed() -> None:
+    from validate.failure import ended
+
+    found = ended(-9, 1, "backward")
+    assert found == Broken("killed", "rank 1 was killed during backward (SIGKILL): by hand, or by the kernel for want of "
+                           "memory", 1, "backward", None, "")  # fmt: skip
+    assert ended(137, 1, "").kind == "killed"
