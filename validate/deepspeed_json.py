@@ -12,6 +12,7 @@ from typing import Any
 from estimators.readers import AUTO
 from estimators.run import Run
 from estimators.strategy import knobs_of
+from validate.cells.deepspeed_engine import config_of
 
 NO_FILE = "the folder has no DeepSpeed JSON: one was made from its settings"
 ON_CPU = (
@@ -26,10 +27,11 @@ def settled(given: Mapping[str, Any] | None, run: Run, folder: Path) -> tuple[di
     notes: list[str] = []
     config: dict[str, Any]
     if given is None:
-        config = {"zero_optimization": {"stage": run.strategy.stage}, "bf16": {"enabled": AUTO}}
-        for knob in knobs_of(run.strategy.base):
-            if knob.name in run.strategy.options and "." not in knob.key:
-                config["zero_optimization"][knob.key] = run.settings.knobs[knob.name]
+        config = config_of(run)
+        if run.settings.optimizer_impl not in ("ds-fused", "ds-cpu"):
+            del config["optimizer"]
+        elif run.settings.device == "cuda":
+            config["optimizer"]["params"] = {"lr": 1e-5}
         notes.append(NO_FILE)
     else:
         config = deepcopy(dict(given))

@@ -46,11 +46,13 @@ def take(
     config: Mapping[str, Any] | None = None,
     notice: Callable[[str], None] = lambda phase: None,
     yaml: Path | None = None,
+    categories: dict[int, str] | None = None,
 ) -> Taken:
     """Train this rank of ``run`` for a few steps. The process group exists already.
 
     ``device`` None is this process's CPU, watched by the census in every step. A device with counters is watched by
     them alone in steps that run as a user's would; one step under the census then says what the bytes were.
+    ``categories`` is filled with the category of each address on a card.
     """
     recorder = Recorder(device, notice)
     has_counters = recorder.device.counts
@@ -84,6 +86,8 @@ def take(
             unmark()
             engine.close()
         names = Categories(recorder, vocabulary(run.model), _gradient_shapes(run), run.strategy.engine == "fsdp1")
+    if categories is not None:
+        categories.update({address: names(block, "") for block, address in recorder.addresses.items()})
     found = traces(recorder, names)
     pieces = {
         name: Found.of(t.bytes[t.largest], sites_at(recorder, names, int(t.events[t.largest])))

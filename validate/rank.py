@@ -158,11 +158,14 @@ def _took(task: Task, job: Job, device: Any, notices: Notices) -> Any:
     """Where accelerate would not shard, or has no real group, torch's engine is built from what accelerate reads."""
     from validate.accelerate_yaml import as_read
     from validate.loop import take
+    from validate.snapshot import recorded
 
     yaml, run, notes = task.how.get("accelerate"), task.run, ()
     if yaml and job.mode != "gpu":
         run, notes = as_read(Path(yaml), run)
-    found = take(run, job.mode, device, task.config, notices, Path(yaml) if yaml else None)
+    categories: dict[int, str] | None = {} if job.snapshot and os.environ.get("RANK") == "0" else None
+    with nullcontext() if categories is None else recorded(job.snapshot, categories):
+        found = take(run, job.mode, device, task.config, notices, Path(yaml) if yaml else None, categories)
     return replace(found, notes=(*notes, *found.notes))
 
 

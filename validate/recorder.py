@@ -43,7 +43,7 @@ class Recorder(Ledger):
         self.windows: dict[str, Window] = {}
         self._open = ""
         self._notice = notice
-        self._not_counted: set[int] = set()
+        self.addresses: dict[Block, int] = {}  # of blocks seen on a card, for a snapshot
 
     # -- windows -------------------------------------------------------------------------------------------------
 
@@ -88,6 +88,8 @@ class Recorder(Ledger):
         local = getattr(tensor, "_local_tensor", tensor)
         if self.device.counts and local.device.type == "cpu":
             self.on_host.add(block)
+        elif self.device.counts and not local.is_meta:
+            self.addresses[block] = local.untyped_storage().data_ptr()
         return block
 
     def place_on_host(self, tensors: Iterable[torch.Tensor | None]) -> None:

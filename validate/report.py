@@ -42,13 +42,17 @@ class Failure:
 
 
 def _matching(broken: Broken, estimate: Estimate) -> tuple[str, int | None]:
-    """The predicted term at that instant whose size is nearest to what was asked for."""
+    """The predicted term whose size is nearest to what was asked for, at that instant where two are as near.
+
+    An instant lists what is alive at its largest moment: a buffer that is made a little later stands in the next ones.
+    """
     if not broken.asked_bytes:
         return "", None
-    asked = broken.asked_bytes
-    terms = [t for i in estimate.instants if i.name == (broken.instant or i.name) for t in i.terms]
-    best = min(terms, key=lambda t: abs(t.bytes - asked), default=None)
-    return (best.name, best.bytes) if best is not None else ("", None)
+    asked, place = broken.asked_bytes, "gpu"
+    terms = [(abs(t.bytes - asked), i.name != broken.instant, at, t)
+             for at, i in enumerate(estimate.instants) for t in i.terms if t.place == place]  # fmt: skip
+    best = min(terms, default=None, key=lambda found: found[:3])
+    return (best[3].name, best[3].bytes) if best is not None else ("", None)
 
 
 @dataclass(frozen=True)

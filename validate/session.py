@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from estimators.errors import InputError, NotModelled
+from estimators.errors import InputError, MissingDependency, NotModelled
 from estimators.memory import Estimate, resolve
 from estimators.run import Run
 from validate.compare import ON_CPU, ON_GPU, compare, peak_error, status
@@ -60,11 +60,17 @@ def run(
     snapshot: str = "",
     **question: Any,
 ) -> Report:
-    """Validate one folder. ``nproc``: ranks to start here; ``layers``: run so many blocks; ``timeout``: seconds without
-    a sign of life after which all is stopped; ``write``: put ``validation.json`` into the folder; ``keep``: a folder for
-    the job's own files. The rest goes to :func:`validate.question.read`."""
+    """Validate one folder.
+
+    ``nproc``: ranks to start here; ``layers``: run so many blocks; ``timeout``: seconds without a sign of life after
+    which all is stopped; ``snapshot``: a file for the allocator's history; ``write``: put ``validation.json`` into the
+    folder; ``keep``: a folder for the job's own files. The rest goes to :func:`validate.question.read`.
+    """
     asked = read(os.fspath(folder), **question)
     made = plan(asked, mode, nproc, layers)
+    if snapshot and made.device != "cuda":
+        raise MissingDependency(f"--snapshot writes the history of a GPU's allocator; mode {made.mode} here has no GPU")
+    snapshot = os.path.abspath(snapshot) if snapshot else ""
     report = answer(made, timeout, progress, Path(keep) if keep else None, snapshot)
     if (
         report.failure is not None

@@ -47,6 +47,21 @@ def draw(console: Console, report: Report, every: bool = False) -> None:
         console.print(Text(line))
 
 
+def draw_checks(console: Console, rows: list[dict[str, Any]]) -> None:
+    """A line an engine: status, error of the peak, what differs."""
+    from rich.table import Table
+
+    console.print(f"mode {rows[0]['mode']} on {rows[0]['device']}, {rows[0]['ranks']} ranks")
+    table = Table(box=None, padding=(0, 1), show_edge=False, header_style="bold")
+    for name in ("engine", "status", "peak"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("what differs")
+    for row in rows:
+        error = "" if row["error"] is None else f"{row['error']:+.2%}"
+        table.add_row(row["engine"], row["status"], error, row["reason"] or ", ".join(row["differs"]))
+    console.print(table)
+
+
 def _shown(rows: tuple[Row, ...], peak: str, every: bool) -> Iterator[Row]:
     """Everything at the peak and at the steady state; elsewhere totals, and what differs."""
     for row in rows:

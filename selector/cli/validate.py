@@ -21,6 +21,7 @@ EXAMPLE = """examples:
   dist-advisor validate run/ --mode cpu --nproc 2
   dist-advisor validate my_folder/ --model llama-8b --gpus 4xA10 --seq-len 1024
   dist-advisor validate --config ds_config.json --model llama-8b --gpus 4xA10
+  dist-advisor validate --self-check
   dist-advisor validate --cases my_runs.jsonl --format json"""
 
 
@@ -38,6 +39,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
                          help="measure this machine's rates and overheads, which then narrow what is estimated for it "
                          "(the profile goes to --out FILE)")  # fmt: skip
     add_plot_flag(command, "predicted against measured (with --cases)")
+    command.add_argument("--self-check", action="store_true", help="tiny cells of every engine on the present device")
+    command.add_argument("--save-case", metavar="FILE", help="append what a GPU measured as a case for --cases")
+    command.add_argument("--snapshot", metavar="FILE", help="the GPU allocator's history for pytorch.org/memory_viz")
     command.add_argument("--all", action="store_true", help="every category of every instant in the table")
     command.add_argument("--keep", metavar="DIR", help="keep what the ranks wrote and printed there")
     own = command.add_argument_group("a folder of your own")
@@ -56,8 +60,12 @@ def run(parsed: argparse.Namespace) -> int:
     check_format(parsed)
     if parsed.cases is not None:
         return _cases(parsed)
+    if parsed.self_check:
+        return _self_check(parsed)
     if parsed.folder is None and parsed.config is None:
-        raise InputError("name a folder that recommend --emit wrote, a --config FILE, --cases or --calibrate")
+        raise InputError(
+            "name a folder that recommend --emit wrote, a --config FILE, --cases, --self-check or --calibrate"
+        )
     return _folder(parsed)
 
 
@@ -77,7 +85,7 @@ def _folder(parsed: argparse.Namespace) -> int:
     with progress(parsed.quiet) as told:
         report = validate(
             folder, parsed.mode, nproc=parsed.nproc, layers=parsed.layers, timeout=parsed.timeout, progress=told,
-            keep=parsed.keep, model=model, gpus=parsed.gpus, config=parsed.config, **asked,
+            keep=parsed.keep, snapshot=parsed.snapshot or "", model=model, gpus=parsed.gpus, config=parsed.config, **asked,
         )  # fmt: skip
     notes = [f"mode {report.mode}: {report.why}", *report.notes]
     rows = [
@@ -86,7 +94,23 @@ def _folder(parsed: argparse.Namespace) -> int:
         for r in report.rows
     ]  # fmt: skip
     emit(parsed, report.document(), rows, lambda console: draw(console, report, parsed.all), notes)
+    if parsed.save_case:
+        from validate.save_case import append
+
+        append(report, parsed.save_case)
     return report.exit_status
+
+
+def _self_check(parsed: argparse.Namespace) -> int:
+    from validate.self_check import check
+    from validate.table import draw_checks, progress
+
+    with progress(parsed.quiet) as told:
+        rows = [one.row() for one in check(parsed.timeout, told)]
+    emit(
+        parsed, {"schema": "dist-advisor/self-check/1", "rows": rows}, rows, lambda console: draw_checks(console, rows)
+    )
+    return 0 if all(row["status"] == "agrees" for row in rows) else 1
 
 
 def _cases(parsed: argparse.Namespace) -> int:
