@@ -22,6 +22,8 @@ SAME = (
     "gradient_checkpointing_kwargs", "logging_steps", "save_strategy", "save_steps", "save_total_limit", "seed",
     "ddp_find_unused_parameters", "ddp_bucket_cap_mb", "accelerator_config", "torch_compile", "deepspeed",
 )  # fmt: skip
+# On unless said otherwise (schemas/config.py check_auto_enable_lora_kernels); the estimate is of peft's own layers.
+LORA_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel")
 
 
 def arguments(run: Run) -> dict[str, Any]:
@@ -86,6 +88,7 @@ def _method(run: Run) -> dict[str, Any]:
         "lora_r": work.lora_rank, "lora_alpha": hyper.LORA_ALPHA_PER_RANK * work.lora_rank, "lora_dropout": 0.0,
         **({"lora_target_linear": True} if targets == "all-linear" else {"lora_target_modules": list(targets)}),
     }  # fmt: skip
+    made |= dict.fromkeys(LORA_KERNELS, False)
     if work.modules_to_save:
         made["lora_modules_to_save"] = list(work.modules_to_save)
     if work.method == "dora":

@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from estimators.memory import Estimate
+from estimators.model import catalogue
 from estimators.run import Run
 from selector.configs import hugging_face, hyper, refusal, samples
 from selector.configs.launch import Start, with_variables
@@ -23,6 +24,13 @@ PASSED = (
     "seed", "ddp_find_unused_parameters", "ddp_bucket_cap_mb", "ddp_static_graph", "accelerator_config",
     "torch_compile", "use_liger_kernel", "liger_kernel_config",
 )  # fmt: skip
+# Classes that several of swift's model types share: a model that swift does not know by its id must name one of them,
+# and the type of transformers' config is one (swift/model, 4.6.0; kept in the schema by scripts/stack-parsers).
+SHARED_CLASSES = (
+    "LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MistralForCausalLM", "MixtralForCausalLM",
+    "Phi3ForCausalLM", "InternLM2ForCausalLM", "Qwen2VLForConditionalGeneration", "Qwen3VLForConditionalGeneration",
+    "Mistral3ForConditionalGeneration", "Qwen2AudioForConditionalGeneration",
+)  # fmt: skip
 
 
 def arguments(run: Run) -> dict[str, Any]:
@@ -30,8 +38,7 @@ def arguments(run: Run) -> dict[str, Any]:
     hugging_face.check(run, "swift's command line")
     made = hugging_face.training(run)
     return {
-        "model": source_of(run.model),
-        "use_hf": True,
+        **_model(run),
         "torch_dtype": DTYPES[run.settings.load_dtype],
         "attn_impl": hugging_face.ATTENTION[run.workload.attention],
         "dataset": [samples.FILE],
@@ -42,6 +49,14 @@ def arguments(run: Run) -> dict[str, Any]:
         **{name: made[name] for name in PASSED if name in made},
         **_engine(run),
     }
+
+
+def _model(run: Run) -> dict[str, Any]:
+    made = {"model": source_of(run.model), "use_hf": True}
+    by_id = catalogue.find(run.model.name) is not None
+    if run.model.class_name in SHARED_CLASSES and not by_id:
+        made |= {"model_type": run.model.config["model_type"], "template": "dummy"}  # plain text needs no template
+    return made
 
 
 def _method(run: Run) -> dict[str, Any]:

@@ -14,9 +14,13 @@ from selector.configs.launch import TORCHRUN_RANK, Start
 # Catalogue name -> module and config function that the package has; dense models, for mixtures bring more degrees.
 MODELS = {
     "Llama-3.1-8B": ("llama3", "llama3_8b"), "Llama-3.1-70B": ("llama3", "llama3_70b"),
-    "Llama-3.1-405B": ("llama3", "llama3_405b"), "Qwen3-0.6B": ("qwen3", "qwen3_0_6b"),
+    "Llama-3.1-405B": ("llama3", "llama3_70b"), "Qwen3-0.6B": ("qwen3", "qwen3_0_6b"),
     "Qwen3-1.7B": ("qwen3", "qwen3_1_7b"), "Qwen3-14B": ("qwen3", "qwen3_14b"), "Qwen3-32B": ("qwen3", "qwen3_32b"),
 }  # fmt: skip
+# llama3_405b() builds an fp8 model, and refuses on cards without fp8: the 70B's config with the 405B's plain model.
+SIZES = {"Llama-3.1-405B": "405B"}
+# Degrees that the larger models' configs set; the estimate has none of them.
+WHOLE = ("tensor_parallel_degree", "pipeline_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
 DTYPES = {"bf16-mixed": "float32", "fp32": "float32", "bf16": "bfloat16"}
 RECOMPUTE = {"full": "FullAC.Config()", "none": "None"}
 
@@ -26,14 +30,19 @@ def config(run: Run) -> str:
     _check(run)
     module, name = MODELS[run.model.name]
     values = "\n".join(f"    config.{key} = {value}" for key, value in settings(run).items())
+    spec = ""
+    if run.model.name in SIZES:
+        spec = f'    config.model_spec = model_registry("{SIZES[run.model.name]}")\n'
     imports = ["from torchtitan.distributed.activation_checkpoint import FullAC"] if _recomputes(run) else []
     if run.workload.loss == "plain":
         imports.append("from torchtitan.components.loss import CrossEntropyLoss")
         imports.append("from torchtitan.models.common.config_utils import decoder_vocab_size")
+    if spec:
+        imports.append(f"from torchtitan.models.{module} import model_registry")
     lines = "\n".join(sorted([*imports, f"from torchtitan.models.{module}.config_registry import {name}"]))
     return (
         f'"""{run.model.name}, {run.strategy.name}. torchtitan loads it by --module titan_config --config run."""\n\n'
-        f"{lines}\n\n\ndef run():\n    config = {name}()\n{values}\n    return config\n"
+        f"{lines}\n\n\ndef run():\n    config = {name}()\n{spec}{values}\n    return config\n"
     )
 
 
@@ -58,6 +67,7 @@ def settings(run: Run) -> dict[str, str]:
         "training.mixed_precision_reduce": '"float32"',
         "parallelism.data_parallel_replicate_degree": str(replicas),
         "parallelism.data_parallel_shard_degree": str(shards),
+        **{f"parallelism.{degree}": "1" for degree in WHOLE},
         "parallelism.fsdp_reshard_after_forward": '"never"' if run.strategy.sharding == "shard-grad-op" else '"always"',
         "activation_checkpoint": RECOMPUTE[work.checkpointing],
         "compile.enable": str(work.compile),

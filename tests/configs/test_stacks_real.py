@@ -1,12 +1,14 @@
 """ms-swift, LLaMA-Factory, Axolotl, torchtitan, torchtune, TRL: emitted files against the schemas of their own classes.
 
-The schemas are dated and versioned; ``scripts/stack-schemas`` writes them anew.
+The schemas are dated and versioned; ``scripts/stack-schemas`` writes them anew. Beside them stands which emitted
+configurations each stack's own parser accepted, by digest; ``scripts/stack-parsers`` asks the parsers again.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,9 @@ from estimators.memory import resolve
 from estimators.run import Run
 from estimators.stacks import NEWEST
 from selector.configs import axolotl, files_of, hyper, llamafactory, swift, torchtitan, torchtune, trainer
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts" / "stack_parsers"))
+from cases import STACKS, cases
 
 SCHEMAS = Path(__file__).parent / "schemas"
 
@@ -31,6 +36,15 @@ def schema(package: str) -> dict[str, Any]:
 @pytest.mark.parametrize("package", ["ms-swift", "llamafactory", "axolotl", "torchtitan", "torchtune", "trl"])
 def test_the_schema_is_of_the_version_that_is_assumed(package: str) -> None:
     assert schema(package)["version"] == NEWEST[package]
+
+
+@pytest.mark.parametrize("package", sorted(STACKS))
+def test_its_own_parser_has_accepted_every_configuration(package: str) -> None:
+    """If this fails after a change of what is emitted: run scripts/stack-parsers."""
+    record = schema(f"{package}.parsed")
+    assert record["version"] == NEWEST[package] and not record["refused"]
+    unread = [case["name"] for digest, case in cases(package).items() if digest not in record["accepted"]]
+    assert not unread, f"not read by {package}'s own parser: {unread[:5]}"
 
 
 @pytest.mark.parametrize(
