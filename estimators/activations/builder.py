@@ -51,6 +51,7 @@ class Builder(Functions):
         self.stream = precision.stream or precision.weights
         self.shared: dict[str, tuple[Tensor, Size]] = {}
         self.true_sizes: dict[str, Size] = {}  # of what is shared, counted or not
+        self.frame: list[Tensor] = []  # what the model's own frame holds until its forward returns
         self.carried: dict[str, Size] = {}  # what is shared with a gradient, which is summed over the blocks
         self.held: list[Tensor] = []  # outputs that the training loop holds until backward is over
         self.kept_until_return: list[Tensor] = []  # what the layer's frame holds until it returns (``hidden, _ = ...``)

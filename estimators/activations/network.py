@@ -50,11 +50,13 @@ class Level(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Pieces of the root in front of a run of blocks, in bytes; ``backward``: above what they keep."""
+    """Pieces of the root in front of a run of blocks, in bytes; ``backward``: above what they keep; ``frame``: what a
+    frame holds beside it until the forward of their stack returns."""
 
     kept: int = 0
     forward: int = 0
     backward: int = 0
+    frame: int = 0
 
 
 class Stretch(NamedTuple):
@@ -96,6 +98,7 @@ class Before(NamedTuple):
     copies: int
     shared: int  # in backward and at the loss
     shared_forward: int
+    frame: int  # while blocks run forwards
 
 
 class Bytes(NamedTuple):
@@ -111,7 +114,7 @@ class Bytes(NamedTuple):
     retains: bool = False
 
 
-NONE = Before(0, 0, 0, 0)
+NONE = Before(0, 0, 0, 0, 0)
 
 
 @lru_cache(maxsize=2048)
@@ -183,7 +186,7 @@ def _level(kept: Kept, batch: int, seq: int) -> Level:
 
 def _entry(pieces: tuple[tuple[Profile, bool], ...], batch: int, seq: int, images: int) -> Entry:
     """Pieces one after the other forwards, and back. Their weights' gradients are the engine's."""
-    kept = forward = backward = 0
+    kept = forward = backward = frame = 0
     for found, of_images in pieces:
         rows = batch * images if of_images else batch
 
@@ -191,9 +194,9 @@ def _entry(pieces: tuple[tuple[Profile, bool], ...], batch: int, seq: int, image
             return max((evaluate(m.live, rows, seq) for m in moments), default=0)
 
         forward = max(forward, kept + largest(found.forward))
-        kept += found.saved_bytes(rows, seq)
+        kept, frame = kept + found.saved_bytes(rows, seq), frame + evaluate(found.frame, rows, seq)
         backward = max(backward, kept + evaluate(found.output, rows, seq) + largest(found.backward))
-    return Entry(kept, forward, max(0, backward - kept))
+    return Entry(kept, forward, max(0, backward - kept), frame)
 
 
 def _by_gradients(sizes: list[tuple[int, int, int]]) -> tuple[tuple[int, int], ...]:
@@ -257,17 +260,21 @@ def _rows(found: Bytes, site: Site) -> list[Row]:
         rows += _at_end(found, site)
     elif site.part >= 0:
         rows += _at_block(found, site)
+    elif site.direction == "backward" and site.stage == "during":
+        first = found.stretches[0].boundary
+        rows.append(("incoming gradient", "activations", first, "of what the embeddings gave, as theirs is made"))
     return rows
 
 
 def _before(stretches: tuple[Stretch, ...], part: int) -> Before:
     last = part == len(stretches)
     role = stretches[part - last].role
-    kept = copies = 0
+    kept = copies = frame = 0
     shared: dict[str, int] = {}
     forward: dict[str, int] = {}
     for number, stretch in enumerate(stretches[: part + 1]):
         kept += stretch.entry.kept
+        frame += stretch.entry.frame * (stretch.role == role)
         if number < part:
             kept += stretch.kept(stretch.pieces)
             copies += stretch.copies * stretch.pieces
@@ -275,12 +282,12 @@ def _before(stretches: tuple[Stretch, ...], part: int) -> Before:
             into.update(stretch.shared)
             if counts:
                 into.update((name, size) for name, size in stretch.present if name not in into)
-    return Before(kept, copies, sum(shared.values()), sum(forward.values()))
+    return Before(kept, copies, sum(shared.values()), sum(forward.values()), frame)
 
 
 def _saved(found: Bytes, site: Site) -> list[Row]:
     """Saved tensors of the pieces in front of the site; of the piece itself too before its backward begins."""
-    kept, copies, shared, shared_forward = (
+    kept, copies, shared, shared_forward, frame = (
         found.before[min(site.part, len(found.stretches))] if site.part >= 0 else NONE
     )
     if 0 <= site.part < len(found.stretches):
@@ -297,6 +304,8 @@ def _saved(found: Bytes, site: Site) -> list[Row]:
         ("cached casts of weights", "activations", copies, "torch.autocast's 16-bit copies, until forward ends"),
         ("shared inputs of blocks", "activations", shared, "rotary cosines and sines, masks: once"),
     ]
+    if site.direction == "forward":
+        rows.append(("embeddings before their sum", "activations", frame, "held by names in the model's forward"))
     if site.direction == "backward":
         rows.append(_carried(found, site))
     return rows
@@ -338,7 +347,7 @@ def _at_block(found: Bytes, site: Site) -> Iterator[Row]:
         if site.stage == "during":
             yield ("block being computed", "activations", level.forward, "largest moment of its forward")
         else:
-            entering = stretch.entry.forward - stretch.entry.kept if site.piece == 0 else 0
+            entering = stretch.entry.forward - stretch.entry.kept - stretch.entry.frame if site.piece == 0 else 0
             yield ("block input", "activations", max(stretch.boundary, entering), "hidden states, or what makes them")
     elif site.stage == "before":
         yield ("incoming gradient", "activations", stretch.output, "of the block's output")

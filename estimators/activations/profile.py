@@ -43,6 +43,7 @@ class Profile:
     ``shared``: kept tensors that belong to every piece (cosines, masks): once a model.
     ``keeps_input``: whether the input is among ``saved``.
     ``present``: shared tensors that nothing keeps: alive while their stack runs, and where it is run again.
+    ``frame``: bytes that the frame of the model's forward holds until it returns (names of what was summed up).
     ``carried``: gradients of shared tensors (encoder states), by name: made by the last block, alive until the first.
     ``autocast_copies``: casts of weights that torch.autocast holds until the forward ends, saved or not.
     ``forward``: bytes above what was alive before, the input counted. ``forward_no_grad``: the same, nothing kept.
@@ -65,6 +66,7 @@ class Profile:
     keeps_input: bool = True
     carried: tuple[tuple[str, Size], ...] = ()
     present: tuple[tuple[str, Size], ...] = ()
+    frame: Size = ZERO
 
     def saved_bytes(self, batch: int, seq: int) -> int:
         return evaluate(self.saved_size, batch, seq)
@@ -127,13 +129,15 @@ def run_piece(
     saved, apart, kept = _ledger(b, output)
     keeps_input = entrance() is not None and id(entrance()) in kept
     present = tuple((n, b.true_sizes[n]) for n, (t, _) in b.shared.items() if id(t.storage) not in kept)
+    frame = total({id(t.storage): t.storage.size for t in b.frame if id(t.storage) not in kept}.values())
+    b.frame.clear()
     made_later = [t for t in b.held if id(t.storage) not in kept]
     held = total({id(t.storage): t.storage.size for t in made_later}.values())
     del made_later, kept
     if output.node is None:
         still = (Moment(ZERO),)
         return Profile(saved, boundary, output.size, apart, copies, forward, no_grad, still, 0, ZERO, held, keeps_input,
-                       present=present)  # fmt: skip
+                       present=present, frame=frame)  # fmt: skip
     carried = tuple(b.carried.items())
     leaving = tape.forget(output)
     tape.moments.clear()
@@ -157,6 +161,7 @@ def run_piece(
         keeps_input,
         carried,
         present,
+        frame,
     )
 
 

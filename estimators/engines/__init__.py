@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
+from estimators.devices import DEVICES
 from estimators.result import Term
 from estimators.run import Run
-from estimators.sites import Site
+from estimators.sites import OUTSIDE, Site
+from estimators.workload import DTYPE_BYTES
 
 MODULES = {"torch": "ddp", "ddp": "ddp", "fsdp2": "fsdp2", "fsdp1": "fsdp1", "deepspeed": "zero"}
 Moments = Mapping[str, Sequence[tuple[Site, tuple[Term, ...]]]]
@@ -37,8 +39,30 @@ def weighed(run: Run) -> Weighed:
     if kept is None or kept[0] is not found:
         if len(_WEIGHED) >= MOST_WEIGHED:
             _WEIGHED.clear()
-        kept = _WEIGHED[id(found)] = (found, {name: _heaviest(some) for name, some in found.items()})
+        load = (*found["load"], *construction(run))
+        kept = _WEIGHED[id(found)] = (found, {n: _heaviest(load if n == "load" else some) for n, some in found.items()})
     return kept[1]
+
+
+def construction(run: Run) -> Sequence[tuple[Site, tuple[Term, ...]]]:
+    """A class with a tied head makes a weight for it, and drops it when it ties (modeling_utils.py ``post_init``).
+
+    On a host of its own that is the host's; under ``zero.Init`` parameters are cut as they are made.
+    """
+    model, settings = run.model, run.settings
+    names = [name for name in model.tied if name == f"{model.head}.weight"]
+    if (
+        not names
+        or DEVICES[settings.device].separate_host
+        or settings.knobs.get("zero_init")
+        or run.workload.has_adapters
+    ):
+        return ()
+    sizes = {f"{part.prefix}{p.name}": p.numel for part in model.roots for p in part.parameters}
+    element = DTYPE_BYTES[settings.load_dtype]
+    untied = sizes.get(model.tied[names[0]], 0) * element
+    built = Term("model as it was built", "params", model.num_params * element, f"all parameters x {element} B")
+    return ((OUTSIDE, (built, Term("head before it is tied", "temporaries", untied, "as large as the embedding"))),)
 
 
 def _heaviest(candidates: Sequence[tuple[Site, tuple[Term, ...]]]) -> Sequence[tuple[Site, tuple[Term, ...], int]]:

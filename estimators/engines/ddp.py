@@ -178,7 +178,11 @@ def placed(plan: Plan) -> Moments:
         "load": [(OUTSIDE, {**weights, **kept}), *copies],
         "forward": [(site, {**before, "broadcast copies": broadcast}) for site in _forward_sites(plan)],
         "loss": [(Site("loss", END, 0, "during"), {**before, "broadcast copies": broadcast})],
-        "backward": [*_growing(plan, before, whole), (Site("backward", START, 0, "after"), last)],
+        "backward": [
+            *_growing(plan, before, whole),
+            (Site("backward", START, 0, "during"), whole if total.tied else last),
+            (Site("backward", START, 0, "after"), last),
+        ],
         "reduce": [(Site("backward", START, 0, "before"), {**base, "gradients": apart})],
         "step": [(OUTSIDE, {**base, "gradients": apart})],
         "save": [(OUTSIDE, {**base, "gradients": apart if plan.accumulates else 0})],

@@ -131,7 +131,9 @@ def backward_moments(plan: Plan) -> Iterator[Placed]:
         yield end, {**held, **again, "cast shards": _cast(plan, root)}
         yield end, {**held, **left, "all-gather buffers": _flat(plan, root)}
     if not laid.positions or laid.positions[-1].part != END:
-        yield Site("backward", END, 0, "during", _grows(plan)), {**held, **_at_the_end(plan, laid)}
+        # the last block's flat buffer went when the root's forward returned (_fsdp_state.py ``_post_forward``)
+        end_held = {**_at_the_end(plan, laid), "all-gather buffers": 0}
+        yield Site("backward", END, 0, "during", _grows(plan)), {**held, **end_held}
     for p in reversed(laid.positions):
         yield from _unit_backward(plan, p)
     yield Site("backward", START, 0, "after"), _when_all_is_done(plan, laid)

@@ -54,6 +54,7 @@ def moments(run: Run) -> Moments:
         "loss": [(LOSS, before)],
         "backward": [
             *growing(run.model, before, gradients, run.workload.grad_accum > 1),
+            (Site("backward", START, 0, "during"), plus(held, gradients)),
             *((start, terms) for terms in _backward(run, sizes, held, gradients)),
         ],
         "reduce": [(start, plus(held, gradients, bucket))],

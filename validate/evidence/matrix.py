@@ -8,7 +8,9 @@ from itertools import product
 
 from estimators.errors import AdvisorError
 from estimators.memory import resolve
+from estimators.model import resolve_model as spec_named
 from estimators.run import Run
+from estimators.values import replace
 
 MODELS = ("llama-8b", "gpt2-xl", "qwen2.5-7b", "gemma-2-9b", "t5-3b", "vit-base", "mixtral-8x7b", "qwen2-vl-7b")
 CLUSTER = "8xH100"
@@ -18,6 +20,8 @@ STRATEGIES = (
     "fsdp-hybrid-shard:shard=4", "zero0",
 )  # fmt: skip
 SEQ_LEN = 2048
+# A fused kernel drops attention scores where they are; on a CPU sdpa leaves its fused kernel for it and makes them all.
+WITHOUT_DROPOUT = {"gpt2-xl": {"attn_pdrop": 0.0}}
 POSITIONS = {"gpt2-xl": 1024, "t5-3b": 512}  # models with fewer positions than that, or trained on fewer
 
 
@@ -36,8 +40,16 @@ class Question:
         return f"{self.model}/{self.cluster}/{self.strategy}/{asked['method']}/{asked['checkpointing']}"
 
     def resolved(self, device: str = "cpu") -> Run:
-        """On a CPU: that is what a simulated device is (``estimators.devices``)."""
-        return resolve(self.model, self.cluster, self.strategy, device, **self.workload)
+        """On a CPU: that is what a simulated device is (``estimators.devices``).
+
+        There DeepSpeed steps with torch's AdamW, for which stage 0 has another wrapper than for its own.
+        """
+        changes = WITHOUT_DROPOUT.get(self.model)
+        model = {**spec_named(self.model).config, **changes} if changes else self.model
+        run = resolve(model, self.cluster, self.strategy, device, **self.workload)
+        if self.strategy != "zero0":
+            return run
+        return replace(run, settings=replace(run.settings, optimizer_impl="fused"))
 
     def predicted(self) -> Run:
         """Of what is offloaded a simulation knows the place by its owner; a CPU's estimate has one place only."""

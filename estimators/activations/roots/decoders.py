@@ -19,8 +19,10 @@ def positions(model: ModelSpec) -> Roots:
         words = lookup(b, model.embedding, ids)
         places = b.tape.new("places", (1, "S"), "int64")
         table = f"{model.embedding.rpartition('.')[0]}.wpe"
-        hidden = b.add(words, lookup(b, table, places, (1, "S")))
-        del words, places
+        here = lookup(b, table, places, (1, "S"))
+        b.frame += [words, here]
+        hidden = b.add(words, here)
+        del words, here, places
         return b.dropout(hidden, b.fraction(DROPS[model.family]), "embedding dropout")
 
     return Roots((Joint(0, over_ids(run), from_data=True),))
