@@ -65,6 +65,7 @@ class Plan(NamedTuple):
     maps_used: bool
     accumulates: str  # "", "apart" (no_sync) or "synced"
     node_ranks: int
+    casts_head: bool = False  # autocast's cast stands between a tied weight and its product
 
 
 def moments_of(run: Run) -> Moments:
@@ -83,6 +84,7 @@ def plan_of(run: Run) -> Plan:
         distributed and bool(knobs.get("static_graph") or knobs.get("find_unused_parameters")),
         synced if run.workload.grad_accum > 1 else "",
         run.cluster.gpus_per_node,
+        run.settings.autocast and run.settings.param_dtype == "fp32",
     )
 
 
@@ -180,7 +182,7 @@ def placed(plan: Plan) -> Moments:
         "loss": [(Site("loss", END, 0, "during"), {**before, "broadcast copies": broadcast})],
         "backward": [
             *_growing(plan, before, whole),
-            (Site("backward", START, 0, "during"), whole if total.tied else last),
+            (Site("backward", START, 0, "during"), whole if total.tied and not plan.casts_head else last),
             (Site("backward", START, 0, "after"), last),
         ],
         "reduce": [(Site("backward", START, 0, "before"), {**base, "gradients": apart})],
@@ -235,11 +237,13 @@ def _arriving(plan: Plan, total: Totals) -> dict[str, int]:
     """What autograd holds beside finished gradients at the largest moment of backward.
 
     Where gradients are kept already (earlier micro-steps, bucket views), a new one exists until it has been added or
-    copied; else the new one is the gradient. A tied weight's two parts are added out of place (input_buffer.cpp).
+    copied; else the new one is the gradient. A tied weight's two parts are added out of place (input_buffer.cpp): the
+    head's is a transposed view, unless a cast's backward made it anew.
     """
+    added = 1 if plan.casts_head else 2
     if not plan.accumulates and not plan.bucket_view:
-        return {"parts of a tied gradient": 2 * total.tied}
-    parts = 3 * total.tied
+        return {"parts of a tied gradient": added * total.tied}
+    parts = (1 + added) * total.tied
     if parts < total.largest_gradient or (plan.bucket_view and plan.accumulates == "apart"):
         return {"arriving gradient": total.largest_gradient}  # old gradients go as new ones reach the buckets
     return {"parts of a tied gradient": parts}

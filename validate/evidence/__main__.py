@@ -22,11 +22,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--details", metavar="PIECE", help="with --score: every category of rows whose id has PIECE")
     parser.add_argument("--only", action="append", default=[], metavar="PIECE", help="questions whose id has PIECE")
     parser.add_argument("--again", action="store_true", help="measure what is stored once more")
+    parser.add_argument("--check", action="store_true", help="measure a dozen cheap rows again, chosen by the commit")
     parser.add_argument("--list", action="store_true", help="print the ids and stop")
     parser.add_argument("--seconds", type=float, default=1800.0, help="limit of one question")
     asked = parser.parse_args(arguments)
     if asked.score:
         return _score(asked.only, asked.details)
+    if asked.check:
+        return _check(asked.only)
     wanted = [q for q in questions() if all(piece in q.id for piece in asked.only)]
     if asked.list:
         print("\n".join(question.id for question in wanted))
@@ -35,6 +38,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     collect(wanted, asked.seconds, asked.again)
     return 0
+
+
+def _check(only: Sequence[str]) -> int:
+    from validate.evidence.again import chosen, commit, measured_again
+
+    picked = chosen([row for row in rows() if all(piece in row["id"] for piece in only)], commit())
+    found = measured_again(picked)
+    print("\n".join(found or [f"{len(picked)} rows as they are stored: {', '.join(row['id'] for row in picked)}"]))
+    return 1 if found else 0
 
 
 def _score(only: Sequence[str], details: str | None) -> int:

@@ -21,23 +21,29 @@ SLOW_IMPORTS = (
 
 def collect(wanted: Iterable[Question], seconds: float, again: bool = False) -> None:
     """Append a row for each question that has none; a question that fails gets a row with its reason."""
-    import torch
-
     known = set() if again else {row["id"] for row in rows() if "failed" not in row}
     todo = [question for question in wanted if question.id not in known]
-    torch.set_num_threads(1)  # a forked child cannot use the parent's thread pool
-    for name in SLOW_IMPORTS:
-        import_module(name)
-    if any(question.strategy.startswith("zero") for question in todo):
-        import_module("validate.cells.deepspeed_engine").prepare()
+    prepared(todo)
     for at, question in enumerate(todo, 1):
-        row = _measured(question, seconds)
+        row = measured(question, seconds)
         append(row)
         outcome = row.get("failed") or f"{row['allocated']:,} B at {row['peak']}, {row['seconds']:.0f} s"
         print(f"{at}/{len(todo)} {question.id}: {outcome}", file=sys.stderr, flush=True)
 
 
-def _measured(question: Question, seconds: float) -> dict[str, Any]:
+def prepared(todo: Iterable[Question]) -> None:
+    """Import once what every question needs."""
+    import torch
+
+    torch.set_num_threads(1)  # a forked child cannot use the parent's thread pool
+    for name in SLOW_IMPORTS:
+        import_module(name)
+    if any(question.strategy.startswith("zero") for question in todo):
+        import_module("validate.cells.deepspeed_engine").prepare()
+
+
+def measured(question: Question, seconds: float) -> dict[str, Any]:
+    """The row of a question, or the reason why it has none."""
     context = multiprocessing.get_context("fork")
     reader, writer = context.Pipe(duplex=False)
     child = context.Process(target=_work, args=(question, writer), daemon=True)
