@@ -38,9 +38,20 @@ SITES = {
     "deepspeed/runtime/": "temporaries",
 }
 
+WAITING = ("all_reduce", "reduce_scatter_fn", "all_gather_into_tensor", "allgather_fn")  # of deepspeed.comm
+
 
 def prepare() -> None:
-    """Import what is slow, once, before ranks are forked; choose the CPU and switch off ops that would be compiled."""
+    """Import what is slow, once, before ranks are forked, and set DeepSpeed up for the CPU."""
+    import peft  # noqa: F401
+    import transformers.models.llama.modeling_llama
+    import transformers.models.qwen2.modeling_qwen2  # noqa: F401
+
+    on_cpu()
+
+
+def on_cpu() -> None:
+    """Choose the CPU and switch off ops that would be compiled; a quiet log; collectives that wait for gloo."""
     os.environ["DS_ACCELERATOR"] = "cpu"
     import logging
     import warnings
@@ -50,14 +61,11 @@ def prepare() -> None:
     import deepspeed.comm
     import deepspeed.ops
     import deepspeed.runtime.zero.muon.muon_optimizer
-    import peft  # noqa: F401
-    import transformers.models.llama.modeling_llama
-    import transformers.models.qwen2.modeling_qwen2  # noqa: F401
     from deepspeed.utils import logger
 
     logger.setLevel(logging.ERROR)
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    for name in ("all_reduce", "reduce_scatter_fn", "all_gather_into_tensor", "allgather_fn"):
+    for name in WAITING:
         function = getattr(deepspeed.comm, name)
         if not hasattr(function, "waits"):
             setattr(deepspeed.comm, name, _waiting(function))
@@ -88,7 +96,7 @@ def _waiting(function: Callable[..., Any]) -> Callable[..., Any]:
             time.sleep(0.0005)
         return result
 
-    call.waits = True  # type: ignore[attr-defined]
+    call.waits = function  # type: ignore[attr-defined]
     return call
 
 

@@ -22,6 +22,7 @@ from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._pytree import tree_leaves
 
 from validate.census import Block, Census
+from validate.simulate.remembered import Remembered
 
 SCATTERS = {
     torch.ops.aten.index_put.default: torch.ops.aten.index_put_.default,
@@ -46,18 +47,26 @@ class Ledger(Census):
         super().__init__(count_fake=True)
         self._fakes_only = fakes_only
         self._looks_away = False
+        self._remembered = Remembered()
         self.starts: list[tuple[str, int]] = []
         self.on_host: set[Block] = set()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here; the guard against it would cost as much as the ledger
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(t.__name__ == "DTensor" for t in types):
             return NotImplemented  # let it become an operation on its local tensor first
         if func is torch.ops.aten.add.Tensor and _sums_in_place(args):
             result = args[0].add_(args[1])
-        elif func in SCATTERS and torch._C._current_graph_task_id() != -1:
-            result = SCATTERS[func](*args, **(kwargs or {}))
         else:
-            result = func(*args, **(kwargs or {}))
+            if func in SCATTERS and torch._C._current_graph_task_id() != -1:
+                func = SCATTERS[func]
+            result = self._remembered.call(func, args, kwargs or {})
+        if type(result) is FakeTensor:
+            self._note(result)
+            return result
         for leaf in tree_leaves(result):
             if isinstance(leaf, torch.Tensor):
                 self._note(leaf)

@@ -119,9 +119,9 @@ def _deepspeed() -> Iterator[None]:
 
     Stage 3 puts its own ``linear`` in place of torch's for good; here it goes back.
     """
-    from validate.cells.deepspeed_engine import prepare
+    from validate.cells.deepspeed_engine import WAITING, on_cpu
 
-    prepare()  # before communication starts, which would compile an operator
+    on_cpu()  # before communication starts, which would compile an operator
     import deepspeed
     import deepspeed.comm.comm as comm
     from deepspeed.runtime.zero import partitioned_param_coordinator, utils
@@ -134,6 +134,8 @@ def _deepspeed() -> Iterator[None]:
         stack.enter_context(_patched(torch.nn.functional, "linear", torch.nn.functional.linear))
         for module in (partitioned_param_coordinator, utils):
             stack.enter_context(_patched(module, "assert_ints_same_as_other_ranks", agree))
+        for name in WAITING:  # for gloo's thread, which is not here
+            stack.enter_context(_patched(deepspeed.comm, name, getattr(deepspeed.comm, name).waits))
         stack.callback(vars(groups).update, before)
         stack.callback(setattr, comm, "cdb", None)
         yield
