@@ -7,6 +7,7 @@ which is enough for strided tensors of one device; torch decides what may be rem
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -37,6 +38,7 @@ class Remembered:
     def __init__(self) -> None:
         self._mode: FakeTensorMode | None = None
         self._attributes: dict[str, Any] = {}
+        self._guard: Callable[[torch.Tensor], None] = lambda made: None
         self._known: dict[tuple[Any, ...], Any] = {}
 
     def call(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -48,6 +50,11 @@ class Remembered:
                 return func(*args, **kwargs)  # torch asks a mode of its own for the shapes of a DTensor
             self._mode = mode
             self._attributes = dict(vars(torch.empty(0)))
+            self._guard = (
+                torch._C._set_warn_deprecated_on_mutable_data_ptr
+                if mode._allow_unsafe_data_ptr_access
+                else torch._C._set_throw_on_mutable_data_ptr
+            )
         if func is _DEVICE and type(args[0]) is FakeTensor:
             return args[0]._fake_device
         if func in _VIEWS and self._is_plain(args[0]):
@@ -135,6 +142,6 @@ class Remembered:
             result = torch.Tensor._make_subclass(
                 FakeTensor, made, False, dispatch_device=True, device_for_backend_keys=_CPU
             )
-        torch._C._set_throw_on_mutable_data_ptr(result)
+        self._guard(result)
         result.__dict__.update(self._attributes)
         return result
