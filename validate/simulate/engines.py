@@ -30,6 +30,8 @@ class Engine:
     step: Callable[[], None]
     label: Callable[[], None]
     micro_step: Callable[[bool], AbstractContextManager[Any]] = field(default=lambda last: nullcontext())
+    short: Callable[[Mapping[str, Any]], Any] | None = None  # a forward without the network, for steps nobody looks at
+    update: Callable[[], None] | None = None  # a step on the gradients that are there, without forward and backward
     close: Callable[[], None] = field(default=lambda: None)
 
 
@@ -169,7 +171,41 @@ def _deepspeed(model: torch.nn.Module, run: Run, ledger: Ledger) -> Engine:
 
     label()
     undo.extend(cells.watch(engine, ledger))
-    return Engine(lambda batch: engine(**batch).loss, backward, engine.step, label, close=close)
+    made = Engine(lambda batch: engine(**batch).loss, backward, engine.step, label, close=close)
+    if run.strategy.stage == 3:
+        made.update = lambda: _update(engine)
+    else:
+        made.short = lambda batch: _short(engine)
+    return made
+
+
+class _AllParameters(torch.autograd.Function):
+    """A number that every parameter has a gradient for."""
+
+    @staticmethod
+    def forward(ctx: Any, *parameters: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(*parameters)
+        return parameters[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, _: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.empty_like(p) for p in ctx.saved_tensors)
+
+
+def _short(engine: Any) -> Any:
+    """The engine's forward around a network that is one operation: what follows is the engine's own code."""
+    trained = [p for p in engine.module.parameters() if p.requires_grad]
+    engine.module.forward = lambda: {"loss": _AllParameters.apply(*trained)}
+    try:
+        return engine()["loss"]
+    finally:
+        del engine.module.forward
+
+
+def _update(engine: Any) -> None:
+    """Stage 3 keeps its gradients' partitions from the start: its optimizer may step on them as they are."""
+    engine.optimizer.independent_gradient_partition_epilogue()
+    engine.optimizer.step()
 
 
 def _host_tensors(engine: Any, run: Run, tensors: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:

@@ -14,7 +14,7 @@ import torch
 from estimators.run import Run
 from validate.depth import at_depth, depth_of
 from validate.simulate.categories import Categories
-from validate.simulate.engines import build_engine
+from validate.simulate.engines import Engine, build_engine
 from validate.simulate.ledger import Ledger
 from validate.simulate.moments import Composition, Trace, instants_of, sites_at, traces
 from validate.simulate.network import batch, build, head, vocabulary
@@ -31,8 +31,14 @@ class Measured:
     seconds: float
 
 
-def measure(run: Run, layers: int | None = None, steps: int = 2, rank: int = 0) -> Measured:
-    """Run a rank of the real engine on fake tensors, ``layers`` blocks deep (None: all); read the last of ``steps``."""
+def measure(
+    run: Run, layers: int | None = None, steps: int = 2, rank: int = 0, network: bool = True, short: bool = True
+) -> Measured:
+    """Run a rank of the real engine on fake tensors, ``layers`` blocks deep (None: all); read the last of ``steps``.
+
+    Without ``network`` there is no forward and no backward: only loading and the optimizer's step, where the engine
+    can (``Engine.update``). ``short``: steps before the last, which only make states, may leave the network out.
+    """
     started = time.monotonic()
     layers = layers or depth_of(run.model)
     run = at_depth(run, layers)
@@ -44,8 +50,11 @@ def measure(run: Run, layers: int | None = None, steps: int = 2, rank: int = 0) 
         engine = build_engine(model, run, ledger)
         hook = _mark_loss(model, ledger)
         try:
-            for _ in range(steps):
-                _step(engine, run, ledger)
+            for step in range(steps):
+                if network:
+                    _step(engine, run, ledger, whole=not short or step == steps - 1)
+                else:
+                    _update(engine, ledger)
                 gc.collect()
         finally:
             if hook is not None:
@@ -78,14 +87,24 @@ def _mark_loss(model: torch.nn.Module, ledger: Ledger) -> Any:
     return module.register_forward_pre_hook(lambda *_: ledger.begin("loss"), prepend=True)
 
 
-def _step(engine: Any, run: Run, ledger: Ledger) -> None:
+def _update(engine: Engine, ledger: Ledger) -> None:
+    if engine.update is None:
+        raise NotImplementedError("this engine cannot step without a backward")
+    for phase in ("forward", "loss", "backward", "step"):
+        ledger.begin(phase)
+    engine.update()
+    engine.label()
+    ledger.begin("between")
+
+
+def _step(engine: Engine, run: Run, ledger: Ledger, whole: bool) -> None:
     micro_steps = run.workload.grad_accum
     for micro in range(micro_steps):
         data = batch(run)
         ledger.own("activations", data.values())
         with engine.micro_step(micro == micro_steps - 1):
             ledger.begin("forward")
-            loss = engine.forward(data)
+            loss = engine.forward(data) if whole or engine.short is None else engine.short(data)
             engine.label()
             ledger.begin("backward")
             engine.backward(loss)

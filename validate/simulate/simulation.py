@@ -7,6 +7,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy
+
 from estimators.run import Run
 from validate.depth import at_depth, depth_of, period_of
 from validate.simulate.fold import Depth, NotFoldable, folded
@@ -14,7 +16,9 @@ from validate.simulate.moments import Composition, instants_of
 from validate.simulate.network import needy_ranks
 from validate.simulate.run import Measured, measure
 
-FOLDED_ENGINES = ("torch", "ddp", "fsdp1", "fsdp2")
+FOLDED_ENGINES = ("torch", "ddp", "fsdp1", "fsdp2")  # and ZeRO-3; stages 0 to 2 run whole, and need not the time
+FOLDED_STAGE_3 = ("forward", "loss", "backward", "reduce")  # loading and the step: the engine itself at full depth
+STAGE_3_LIMITS = ("max_live_parameters", "max_reuse_distance", "prefetch_bucket_size")
 STEPS = 2
 STEPS_STAGE_3 = 3  # records its trace in the first step, prefetches by it from the third forward on
 
@@ -59,9 +63,11 @@ def simulate(run: Run, *, layers: int | None = None, steps: int | None = None, f
     depths = _depths(run)
     notes: tuple[str, ...] = ()
     found: Simulation | None = None
-    if layers is None and fold is not False and run.strategy.engine in FOLDED_ENGINES and sum(depths) < full:
+    folds = run.strategy.engine in FOLDED_ENGINES or run.strategy.stage == 3
+    if layers is None and fold is not False and folds and sum(depths) < full:
         try:
-            found = _fold([measure(run, depth, steps) for depth in depths], full)
+            runs = [measure(run, depth, steps) for depth in depths]
+            found = _fold_stage_3(run, runs, full) if run.strategy.stage == 3 else _fold(runs, full)
         except NotFoldable as reason:
             notes = (f"ran whole, not folded: {reason}",)
     if found is None:
@@ -74,9 +80,16 @@ def simulate(run: Run, *, layers: int | None = None, steps: int | None = None, f
 
 
 def _depths(run: Run) -> tuple[int, int, int]:
-    """Three depths: enough blocks that one in the middle has neighbours on both sides, whole periods apart."""
+    """Three depths: enough blocks that one in the middle has neighbours on both sides, whole periods apart.
+
+    Stage 3 keeps blocks gathered up to a number of parameters: so many more, until it gives one back for each it takes.
+    """
     period = period_of(run.model)
-    start = 3 + (-3) % period
+    start = 3
+    if run.strategy.stage == 3:
+        limits = max(int(run.settings.knobs[name] or 0) for name in STAGE_3_LIMITS)
+        start = 2 + -(-limits // min(block.numel for block in run.model.blocks))
+    start += -start % period
     return start, start + period, start + 2 * period
 
 
@@ -85,6 +98,34 @@ def _whole(run: Run, layers: int, steps: int) -> Simulation:
     runs = [measure(run, layers, steps, rank) for rank in needy_ranks(at_depth(run, layers))]
     instants = {name: max((r.instants[name] for r in runs), key=lambda c: c.total) for name in runs[0].instants}
     return Simulation(layers, instants, (layers,))
+
+
+def _fold_stage_3(run: Run, runs: list[Measured], full: int) -> Simulation:
+    """The network's instants from three depths; loading and the step from the engine at full depth without a network.
+
+    What the engine partitions by itself has steps (sub-groups) and is never extended: its own code runs on all the
+    shapes. What a step with a network holds beside that must be the same at every depth, or lie on one line.
+    """
+    depths = [r.layers for r in runs]
+    instants, residual = folded(
+        *(Depth(r.layers, {name: r.traces[name] for name in FOLDED_STAGE_3}) for r in runs), full
+    )
+    alone = [measure(run, depth, STEPS, network=False) for depth in (*depths, full)]
+    beside = [_step_of(r) - _step_of(a) for r, a in zip(runs, alone, strict=False)]
+    slope = (beside[1] - beside[0]) / (depths[1] - depths[0])
+    if (beside[0] + slope * (depths[2] - depths[0]) != beside[2]).any():
+        raise NotFoldable("step: what it holds beside the engine's own tensors is on no line")
+    loaded = ("build", "start")
+    at_full = {name: Composition.of(a.bytes[a.largest]) for name in loaded for a in (alone[-1].traces[name],)}
+    at_full["step"] = Composition.of(_step_of(alone[-1]) + beside[0] + slope * (full - depths[0]))
+    instants = {name: {**instants, **at_full}[name] for name in runs[0].traces}
+    return Simulation(full, instants_of(instants), tuple(depths), residual)
+
+
+def _step_of(run: Measured) -> numpy.ndarray:
+    """Categories at the largest moment of the step."""
+    trace = run.traces["step"]
+    return trace.bytes[trace.largest]
 
 
 def _fold(runs: list[Measured], full: int) -> Simulation:
