@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
 from estimators.memory import resolve  # noqa: E402
+from estimators.result import CATEGORIES  # noqa: E402
 from validate.cells import Cell, measure, run_of  # noqa: E402
 from validate.cells.models import LLAMA  # noqa: E402
 from validate.cells.ranks import Failure  # noqa: E402
 from validate.evidence.store import rows  # noqa: E402
 from validate.simulate import simulate  # noqa: E402
+from validate.simulate.fold import Depth, NotFoldable, folded  # noqa: E402
 from validate.simulate.ledger import Ledger  # noqa: E402
+from validate.simulate.moments import Trace  # noqa: E402
+from validate.simulate.run import measure as measured  # noqa: E402
 
 pytestmark = pytest.mark.engines
 KEPT = ("params", "gradients", "master", "optimizer", "buffers")
@@ -144,6 +151,77 @@ def test_llama_8b_under_zero_as_published(strategy: str, held: tuple[str, ...], 
 def test_folded_equals_whole(strategy: str, checkpointing: str) -> None:
     run = resolve(SMALL, "8xH100", strategy, "cpu", stack="torch", optimizer="adamw-fused", seq_len=64,
                   checkpointing=checkpointing)  # fmt: skip
-    folded, whole = simulate(run), simulate(run, fold=False)
-    assert folded.residual is not None, folded.notes
-    assert {n: dict(c.gpu) for n, c in folded.instants.items()} == {n: dict(c.gpu) for n, c in whole.instants.items()}
+    short, whole = simulate(run), simulate(run, fold=False)
+    assert short.residual is not None, short.notes
+    assert {n: dict(c.gpu) for n, c in short.instants.items()} == {n: dict(c.gpu) for n, c in whole.instants.items()}
+
+
+TIGHT = (
+    "zero3:reduce_bucket_size=200000,max_live_parameters=700000,max_reuse_distance=700000,prefetch_bucket_size=50000,"
+    "sub_group_size=300000"
+)
+
+
+def test_zero3_folded_equals_whole_but_for_a_counter_a_sub_group() -> None:
+    pytest.importorskip("deepspeed")
+    run = resolve({**SMALL, "num_hidden_layers": 16}, "8xH100", TIGHT, "cpu", stack="deepspeed", seq_len=64,
+                  checkpointing="full")  # fmt: skip
+    short, whole = simulate(run), simulate(run, fold=False)
+    assert short.residual is not None, short.notes
+    for name, found in whole.instants.items():
+        assert set(short.instants[name].gpu) == set(found.gpu)
+        for category, size in found.gpu.items():
+            off = abs(short.instants[name].gpu[category] - size)
+            assert off <= (64 if category == "temporaries" else 0), (name, category, off)
+
+
+def test_steps_that_only_make_states_may_leave_the_network_out() -> None:
+    pytest.importorskip("deepspeed")
+    run = resolve({**SMALL, "num_hidden_layers": 3}, "8xH100", "zero2:reduce_bucket_size=300000", "cpu",
+                  stack="deepspeed", seq_len=64)  # fmt: skip
+    assert measured(run, rank=3).instants == measured(run, rank=3, short=False).instants
+
+
+def _trace(per_block: list[int], layers: int, root: int = 1000) -> Trace:
+    """A root's allocation, the same events for each block, all freed: moments of an instant."""
+    sizes = [root, *(size for _ in range(layers) for size in per_block)]
+    tokens = [0, *(1 + at for _ in range(layers) for at in range(len(per_block))), 99]
+    rows = numpy.zeros((len(tokens), 2 * len(CATEGORIES)), dtype=numpy.int64)
+    rows[:-1, 0] = numpy.cumsum(sizes)
+    return Trace(numpy.array(tokens), rows, numpy.arange(len(tokens)))
+
+
+def test_refuses_to_fold_what_the_third_depth_does_not_confirm() -> None:
+    depths = [Depth(n, {"forward": _trace([64, -16], n)}) for n in (3, 4, 5)]
+    found, residual = folded(*depths, 100)
+    assert (found["forward"].total, residual) == (1000 + 99 * 48 + 64, 0)
+    saturates = Depth(5, {"forward": _trace([64, -16], 5, root=900)})
+    with pytest.raises(NotFoldable, match="forward"):
+        folded(*depths[:2], saturates, 100)
+
+
+def test_remembered_results_are_what_torch_makes() -> None:
+    """Shapes, strides, dtypes, storages and aliases of operations called twice, beside torch's own fake tensors."""
+
+    def made() -> list[torch.Tensor]:
+        x = torch.randn(4, 6, dtype=torch.bfloat16)
+        flat = torch.empty(100)
+        y = x.float() @ torch.ones(6, 3)
+        return [
+            x, y, y.t(), y.mul_(2), flat[10:20], flat.narrow(0, 50, 24).view(4, 6), x.expand(2, 4, 6),
+            torch.nn.functional.layer_norm(x, (6,)), *torch.split(flat, 30), y.sum(), torch.cat([flat, flat]),
+        ]  # fmt: skip
+
+    def described(tensors: list[torch.Tensor]) -> list[object]:
+        storages: dict[int, int] = {}
+        return [
+            (t.shape, t.stride(), t.storage_offset(), t.dtype, t.device, t.requires_grad, t.untyped_storage().nbytes(),
+             storages.setdefault(t.untyped_storage()._cdata, len(storages)))
+            for t in tensors
+        ]  # fmt: skip
+
+    with FakeTensorMode():
+        wanted = described(made())
+    with FakeTensorMode(), Ledger():
+        first, again = made(), made()
+        assert described(first) == described(again) == wanted
