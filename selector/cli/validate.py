@@ -38,7 +38,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--calibrate", action="store_true",
                          help="measure this machine's rates and overheads, which then narrow what is estimated for it "
                          "(the profile goes to --out FILE)")  # fmt: skip
-    add_plot_flag(command, "predicted against measured (with --cases)")
+    add_plot_flag(command, "predicted against measured")
     command.add_argument("--self-check", action="store_true", help="tiny cells of every engine on the present device")
     command.add_argument("--save-case", metavar="FILE", help="append what a GPU measured as a case for --cases")
     command.add_argument("--snapshot", metavar="FILE", help="the GPU allocator's history for pytorch.org/memory_viz")
@@ -93,6 +93,7 @@ def _folder(parsed: argparse.Namespace) -> int:
          "measured_bytes": r.measured, "agrees": r.agrees}
         for r in report.rows
     ]  # fmt: skip
+    picture(parsed, lambda: draw_picture(report.document()))
     emit(parsed, report.document(), rows, lambda console: draw(console, report, parsed.all), notes)
     if parsed.save_case:
         from validate.save_case import append
@@ -138,6 +139,6 @@ def _cases(parsed: argparse.Namespace) -> int:
 
 
 def draw_picture(document: Mapping[str, Any]) -> Figure:
-    from selector.plots import accuracy
+    from selector import plots
 
-    return accuracy(document)
+    return plots.validation(document) if "instants" in document else plots.accuracy(document)

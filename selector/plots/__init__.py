@@ -9,6 +9,7 @@ Every function returns a ``matplotlib.figure.Figure`` that belongs to no global 
 - :func:`limits` memory against sequence length, micro-batch and GPUs, with the frontier of what fits
 - :func:`time_and_cost` a plan: days and money against the number of GPUs
 - :func:`accuracy` measured cases: predicted against measured
+- :func:`validation` one run: measured beside predicted
 - :func:`combinations` rows of a sweep
 
 ``save(figure, "a.svg")`` writes PNG, SVG or PDF, the same bytes for the same picture.
@@ -47,6 +48,7 @@ __all__ = [
     "strategies",
     "svg",
     "time_and_cost",
+    "validation",
 ]
 
 
@@ -132,6 +134,13 @@ def time_and_cost(
 def accuracy(document: Mapping[str, Any], *, width: float = 7.5) -> Figure:
     """Predicted against measured GiB of a ``dist-advisor/accuracy/1`` document."""
     from selector.plots.measured import accuracy as draw
+
+    return draw(document, width=width)
+
+
+def validation(document: Mapping[str, Any], *, width: float = 7.5) -> Figure:
+    """Measured beside predicted at each instant of a ``dist-advisor/validation/1`` document."""
+    from selector.plots.validated import validation as draw
 
     return draw(document, width=width)
 

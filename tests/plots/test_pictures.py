@@ -24,6 +24,7 @@ from selector.plots.style import FILLS, printable
 GIB = 2**30
 UNITS = (
     "(GiB)",
+    "(MiB)",
     "(tokens)",
     "(number)",
     "(s)",
@@ -108,6 +109,11 @@ def every_picture(many: list[Estimate]) -> dict[str, Any]:
         "limits": plots.limits(model, cluster),
         "plan": plots.time_and_cost(plan(run), deadline_seconds=30 * 86400),
         "accuracy": plots.accuracy({"rows": rows, "by_quantity": score, "scored": 9, "cases": 12, "groups": 3}),
+        "validation": plots.validation(
+            {"instants": [{"name": n, "predicted_bytes": p, "measured_bytes": m}
+                          for n, p, m in (("load", 40 * 2**20, 40 * 2**20), ("step", 90 * 2**20, 91 * 2**20))],
+             "status": "differs", "error": -0.011, "strategy": "zero3", "mode": "cpu", "ranks": 2, "model": {"name": ""}}
+        ),
         "sweep": plots.combinations(
             [
                 {"model": "llama-8b", "gpus": g, "seq_len": s, "strategy": long, "verdict": v, "gpu_process_bytes": b * GIB,
