@@ -24,6 +24,15 @@
     if (lazy.split(",").includes(tab)) click("make-again");
     requestAnimationFrame(() => requestAnimationFrame(() => { document.body.dataset.ready = "yes"; }));
   };
+  // an event that Gradio drops while it puts an answer into the page: look a moment after every touch of the form
+  let later;
+  for (const kind of ["input", "change", "click", "keyup"]) {
+    document.addEventListener(kind, (event) => {
+      if (!event.isTrusted || !event.target.closest?.("#form, #panel-explain, .options")) return;
+      clearTimeout(later);
+      later = setTimeout(() => click("look-again"), 300);
+    }, true);
+  }
   window.advisorMade = (made, ...now) => { settled("make-again", made, now); };
   window.advisorAsked = (asked) => {
     history.replaceState(null, "", asked ? `?${asked}` : window.location.pathname);

@@ -115,7 +115,9 @@ def page(language: str, local: bool) -> gradio.Blocks:
         gradio.HTML(_head(language, say), padding=False)
         hidden = {name: gradio.Textbox(visible="hidden", elem_id=name) for name in ("asked", "answered", "made")}
         hidden["tab"] = gradio.Textbox("strategies", visible="hidden", elem_id="tab")
-        again = {name: gradio.Button(visible="hidden", elem_id=name) for name in ("ask-again", "make-again")}
+        again = {
+            name: gradio.Button(visible="hidden", elem_id=name) for name in ("ask-again", "make-again", "look-again")
+        }
         with gradio.Row(equal_height=False, elem_id="page"):
             with gradio.Column(scale=2, min_width=300, elem_id="form"):
                 made = _form(say)
@@ -133,15 +135,18 @@ def _wire(
 ) -> None:
     """Typing -> answer -> address of the page -> the open panel; and what the buttons do.
 
-    Every keystroke asks, none is dropped, and the browser asks again where answers overtook each other (``page.js``):
-    Gradio's own ``always_last`` loses an event that comes while an answer is being put into the page.
+    While one answer is under way other keystrokes wait; when it is there the browser asks again if the form holds
+    something else by then (``page.js``). Gradio's own ``always_last`` loses a keystroke that comes while an answer is
+    being put into the page.
     """
     import gradio
 
     quiet: dict[str, Any] = {"show_progress": "hidden", "queue": False}
     many: dict[str, Any] = {**quiet, "trigger_mode": "multiple"}
     asked, answered, tab, made = (hidden[name] for name in ("asked", "answered", "tab", "made"))
-    typed = gradio.on([i.input for i in inputs], handlers.answer, inputs, top, api_name="answer", **many)
+    typed = gradio.on(
+        [i.input for i in inputs], handlers.answer, inputs, top, api_name="answer", **quiet, trigger_mode="once"
+    )
     again = hidden["ask-again"].click(handlers.answer, inputs, top, api_visibility="private", **many)
     entered = inputs[0].submit(handlers.on_enter, inputs, top, api_visibility="private", **many)
     search = "() => window.location.search"
@@ -157,6 +162,7 @@ def _wire(
     for event in (typed, again, entered, first):
         event.then(None, asked, js="(q) => window.advisorAsked(q)", **many)
         event.then(None, [answered, tab, *inputs], js=js, **many)
+    hidden["look-again"].click(None, [answered, tab, *inputs], js=js, **many)
     make_panel(hidden["make-again"].click)
     for name in ("strategies", "why", "fit", "check", *LAZY):
         chosen = panels[f"{name}.tab"].select(None, None, tab, js=f"() => '{name}'", **many)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import ipaddress
 import os
 import socket
@@ -48,6 +49,7 @@ def _run(listening: socket.socket, local: bool, address: str) -> None:
 
     app = application(local)
     warm()
+    gc.freeze()  # what lives as long as the server is not looked through again during an answer
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))
     print(f"dist-advisor ui: ready at {address} (Ctrl-C stops it)", file=sys.stderr, flush=True)
     try:
@@ -62,6 +64,7 @@ def warm() -> None:
     from selector.ui.explain import explain
     from selector.ui.fields import FIELDS
     from selector.ui.files import files
+    from selector.ui.pictures import svg
 
     for model in WARM:
         given = {"model": model, "gpus": "8xA100"}
@@ -70,6 +73,8 @@ def warm() -> None:
             answer(values, language, False)
         explain(values, "en", False)
         files(values, "en", False)
+    if find_spec("matplotlib") is not None:
+        svg("instants", values, False, False)
 
 
 def is_loopback(host: str) -> bool:
