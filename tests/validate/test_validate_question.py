@@ -15,6 +15,7 @@ from selector.configs import emit
 from validate import modes
 from validate.depth import at_depth, depth_of
 from validate.question import read
+from validate.report import Report
 from validate.scaling import SHARE, fitted, needed_bytes, on_ranks
 from validate.session import plan
 
@@ -146,3 +147,39 @@ def test_what_is_not_started_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotModelled, match="does not start a run with compile True"):
         plan(read(tmp_path))
     assert issubclass(NotModelled, AdvisorError)
+
+
+# -- what is kept ----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_on_a_card_becomes_a_case_that_is_scored(tmp_path: Path) -> None:
+    from validate.published import evaluate
+    from validate.published_cases import read as cases
+    from validate.save_case import append
+
+    given = estimate("llama-8b", "8xH100", "zero3", stack="deepspeed", seq_len=1024)
+    counters = {"step": {"allocated_bytes": 30 * 2**30, "reserved_bytes": 33 * 2**30}}
+    report = Report("gpu", "zero3", 8, "cuda", "agrees", given, counters=counters, step_seconds=0.5,
+                    versions={"torch": "2.13.0"})  # fmt: skip
+    append(report, str(tmp_path / "own.jsonl"))
+    row = json.loads((tmp_path / "own.jsonl").read_text())
+    assert row["measured"] == {"oom": False, "allocated_gib": 30.0, "reserved_gib": 33.0, "step_seconds": 0.5,
+                               "tokens_per_s_per_gpu": 2048.0}  # fmt: skip
+    assert row["cluster"] == {"gpu": "H100", "gpus": 8, "nodes": 1}
+    scored = evaluate(cases(str(tmp_path / "own.jsonl")))
+    assert scored is not None
+    with pytest.raises(InputError, match="keeps what a GPU measured"):
+        append(Report("cpu", "zero3", 2, "cpu", "agrees", given), str(tmp_path / "own.jsonl"))
+
+
+def test_a_snapshot_says_the_category_of_each_allocation() -> None:
+    from validate.snapshot import named
+
+    found = named(
+        {"device_traces": [[{"action": "alloc", "addr": 64, "frames": [{"name": "mm"}]}, {"action": "free_requested",
+         "addr": 64}]], "segments": [{"blocks": [{"address": 64}, {"address": 128}]}]},
+        {64: "gradients"},
+    )  # fmt: skip
+    assert [f["name"] for f in found["device_traces"][0][0]["frames"]] == ["gradients", "mm"]
+    assert found["segments"][0]["blocks"][0]["frames"][0]["name"] == "gradients"
+    assert "frames" not in found["segments"][0]["blocks"][1]
