@@ -1,0 +1,113 @@
+"""Every engine in every mode on tiny folders: real ranks agree with the estimate, the other modes with real ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from estimators import estimate
+from selector.configs import emit
+from validate import session
+from validate.cells.models import LLAMA
+from validate.question import read
+from validate.report import Report
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("deepspeed")
+
+
+def folder_of(path: Path, strategy: str, **workload: object) -> Path:
+    """An emitted folder of a tiny Llama on two ranks."""
+    asked = {"stack": "deepspeed" if strategy.startswith("zero") else "torch", "seq_len": 32, **workload}
+    emit(estimate({**LLAMA, "architectures": ["LlamaForCausalLM"]}, "2xA10", strategy, **asked), path)
+    return path
+
+
+SMALL = "reduce_bucket_size=50000"
+CELLS: dict[str, tuple[str, dict[str, object]]] = {
+    "fsdp1": ("fsdp1-full-shard", {"optimizer": "adamw-fused"}),
+    "zero2-offload": (f"zero2:{SMALL}+optimizer@cpu", {}),
+}
+STEADY = ("params", "gradients", "master", "optimizer", "buffers")
+NOT_SIMULATED = ("zero2-offload",)  # a simulation keeps device and host apart, a CPU is both
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Report]]:
+    """Mode -> cell -> report; the ranks are started once a mode."""
+    place = tmp_path_factory.mktemp("runs")
+    asked = {name: read(folder_of(place / name, strategy, **fields)) for name, (strategy, fields) in CELLS.items()}
+    found: dict[str, dict[str, Report]] = {}
+    for mode in ("cpu", "rehearse", "simulate"):
+        names = [name for name in CELLS if mode != "simulate" or name not in NOT_SIMULATED]
+        made = [session.plan(asked[name], mode) for name in names]
+        found[mode] = dict(zip(names, session.answers(made, 200.0), strict=True))
+    return found
+
+
+def bytes_of(report: Report, instant: str) -> dict[str, int]:
+    return {
+        row.category: row.measured
+        for row in report.rows
+        if row.instant == instant and row.place == "gpu" and row.measured and row.category != "all"
+    }
+
+
+def near(ours: dict[str, int], theirs: dict[str, int]) -> bool:
+    return all(
+        abs(ours.get(c, 0) - theirs.get(c, 0)) <= max(64 * 2**10, theirs.get(c, 0) // 100) for c in {*ours, *theirs}
+    )
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("name", CELLS)
+def test_a_real_run_agrees(reports: dict[str, dict[str, Report]], name: str) -> None:
+    report = reports["cpu"][name]
+    assert report.failure is None, str(report.failure)
+    assert report.ranks == 2 and len(report.rss_bytes) == 2
+    assert report.error is not None and abs(report.error) <= 0.03
+    off = [row for row in report.rows if not row.agrees and (row.instant == "step" or row.category == "all")]
+    assert not off
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("name", CELLS)
+def test_a_rehearsal_holds_what_gloo_holds(reports: dict[str, dict[str, Report]], name: str) -> None:
+    rehearsed, real = reports["rehearse"][name], reports["cpu"][name]
+    assert rehearsed.failure is None, str(rehearsed.failure)
+    for instant in ("forward", "backward", "reduce", "step"):
+        ours, theirs = bytes_of(rehearsed, instant), bytes_of(real, instant)
+        assert near(ours, theirs), (instant, ours, theirs)
+    steady = [{c: bytes_of(r, "step").get(c, 0) for c in STEADY} for r in (rehearsed, real)]
+    assert steady[0] == steady[1]
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("name", [name for name in CELLS if name not in NOT_SIMULATED])
+def test_a_simulation_holds_what_gloo_holds(reports: dict[str, dict[str, Report]], name: str) -> None:
+    simulated, real = reports["simulate"][name], reports["cpu"][name]
+    assert simulated.failure is None, str(simulated.failure)
+    for instant in ("forward", "backward", "reduce", "step"):
+        ours, theirs = bytes_of(simulated, instant), bytes_of(real, instant)
+        assert near(ours, theirs), (instant, ours, theirs)
+    steady = [{c: bytes_of(r, "step").get(c, 0) for c in STEADY} for r in (simulated, real)]
+    assert steady[0] == steady[1]
+
+
+def test_accelerates_own_loader_says_what_it_read(tmp_path: Path) -> None:
+    """The YAML says something else than the plan: the engine is built from the YAML, and the note says so."""
+    pytest.importorskip("accelerate")
+    from validate.accelerate_yaml import as_read
+
+    folder = folder_of(tmp_path / "run", "fsdp-full-shard", stack="accelerate")
+    asked = read(folder)
+    yaml = folder / "accelerate.yaml"
+    assert asked.accelerate == yaml
+    run, notes = as_read(yaml, asked.run("cpu"))
+    assert run.strategy.name == "fsdp-full-shard" and run.settings.knobs["reshard_after_forward"] is True
+    assert "its own loader read accelerate.yaml (FSDP2, reshard_after_forward True, mixed precision bf16)" in notes[0]
+    text = yaml.read_text()
+    yaml.write_text(text.replace("fsdp_reshard_after_forward: true", "fsdp_reshard_after_forward: false"))
+    assert as_read(yaml, asked.run("cpu"))[0].strategy.sharding == "shard-grad-op"
