@@ -8,8 +8,8 @@ and not maxima: the peak of a deep run may stand elsewhere than that of a shallo
 Two depths give the lines, a third confirms them: a moment counts only when the third depth has it to the byte (where a
 block's events look like the root's, some are set beside the wrong ones), and the largest of those that count must be
 the third depth's own maximum within ``RESIDUAL``. ZeRO-3
-folds where a reduce bucket holds no part of two blocks' gradients (Llama-70B and 405B) and is not confirmed elsewhere
-(Llama-8B), where it runs whole, as ZeRO-1 and 2 always do.
+folds where a reduce bucket holds no part of two blocks' gradients (Llama-70B and 405B); where it may not,
+as in Llama-8B, it runs whole, like ZeRO-1 and 2 always.
 """
 
 from __future__ import annotations

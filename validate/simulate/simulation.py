@@ -64,7 +64,9 @@ def simulate(run: Run, *, layers: int | None = None, steps: int | None = None, f
     notes: tuple[str, ...] = ()
     found: Simulation | None = None
     folds = run.strategy.engine in FOLDED_ENGINES or run.strategy.stage == 3
-    if layers is None and fold is not False and folds and sum(depths) < full:
+    # a refusal costs what was run for nothing: stage 3 folds where that is little, or where it is asked to
+    worth = sum(depths) * (2 if run.strategy.stage == 3 and not fold else 1) < full
+    if layers is None and fold is not False and folds and worth:
         try:
             runs = [measure(run, depth, steps) for depth in depths]
             found = _fold_stage_3(run, runs, full) if run.strategy.stage == 3 else _fold(runs, full)
