@@ -85,3 +85,13 @@ def test_the_manual_page_is_clean() -> None:
         capture_output=True, text=True, env={"MANWIDTH": "80", "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
     )  # fmt: skip
     assert "EXIT STATUS" in done.stdout and not done.stderr
+
+
+def test_formulas_agree_with_what_they_stand_beside() -> None:
+    """Within what the page says that a formula leaves out: 7 %."""
+    page = (ROOT / "docs" / "formulas-memory.md").read_text("utf-8")
+    pairs = re.findall(r"^\((\d{4,}(?:, \d{4,})+)\)$", page, re.MULTILINE)
+    assert len(pairs) > 20
+    for pair in pairs:
+        numbers = [int(n) for n in pair.split(", ")]
+        assert max(numbers) < 1.07 * min(numbers), pair
