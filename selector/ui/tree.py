@@ -26,7 +26,7 @@ PLACES = {
 # where a line carries its label, as a share of its length; in the middle where it does not stand here
 LABELS = {
     ("size", "deepspeed"): 0.11, ("compile", "fsdp"): 0.4, ("team", "fsdp"): 0.2, ("team", "deepspeed"): 0.6,
-    ("deepspeed_experience", "deepspeed"): 0.4,
+    ("deepspeed_experience", "deepspeed"): 0.6,
 }  # fmt: skip
 Say = Callable[[str], str]
 
