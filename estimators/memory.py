@@ -13,6 +13,7 @@ from estimators.errors import AdvisorError, IllegalCombination, NotModelled
 from estimators.host import host_terms
 from estimators.model import resolve_model
 from estimators.model.methods import trained
+from estimators.model.positions import learned_positions
 from estimators.model.spec import ModelSpec
 from estimators.result import INSTANTS, Instant, Interval, Pending, Term, merged, sizes_of
 from estimators.run import Run
@@ -203,6 +204,10 @@ class Estimate:
             notes.append(self.run.cluster.measured.note)
         if self.run.cluster.host_bytes is None and self.host.expected:
             notes.append("host RAM is not judged: give --host-memory")
+        longest, asked = learned_positions(self.run.model), self.run.workload.seq_len
+        if longest is not None and asked > longest:
+            notes.append(f"{self.run.model.name} has {longest:,} learned positions: {asked:,} tokens a sequence end in an "
+                         f"IndexError; give --seq-len {longest}")  # fmt: skip
         if self.not_counted:
             notes.append(f"activations are not counted: {self.not_counted}")
         return tuple(dict.fromkeys(notes))

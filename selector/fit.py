@@ -12,6 +12,7 @@ from typing import Any
 from estimators.cluster import Cluster
 from estimators.errors import AdvisorError
 from estimators.memory import Estimate, default_strategies, estimate
+from estimators.model.positions import learned_positions
 from estimators.model.spec import ModelSpec
 from estimators.strategy import Strategy, parse_strategy
 from estimators.units import gib
@@ -82,7 +83,7 @@ def fit_one(
             return estimate(model, cluster, strategy, **{**fields, "seq_len": value})
 
         batch = largest(with_batch, MOST_SEQUENCES, asked.micro_batch)
-        tokens = largest(with_tokens, MOST_TOKENS, asked.seq_len)
+        tokens = largest(with_tokens, learned_positions(model) or MOST_TOKENS, asked.seq_len)
         at = with_batch((batch or 0) + 1) if (batch or 0) < MOST_SEQUENCES else None
         found = replace(found, micro_batch=batch, seq_len=tokens, limited_by=limit(at))
     if count:

@@ -74,6 +74,8 @@ def against_tree(question: Question, ranking: Ranking, rejected: Sequence[Reject
         return f"{says} ({tier_words(tree)}); {choice.name} is better here ({tier_words(choice)})"
     if question.goal == "simplest":
         return f"{says}; {choice.name} is simpler"
+    if tree.strategy.is_sharded and not choice.strategy.is_sharded and tree.cost.within(choice.cost, TREE_MARGIN):
+        return f"{says}; {choice.name} is better here: all fits on each GPU ({use_of_card(choice.estimate)}) unsharded"
     return (
         f"{says}; {choice.name} is better here: {tree.name} costs {tree.cost.against(choice.cost)}, more than the "
         f"{TREE_MARGIN:.0%} that the tree is given"

@@ -87,7 +87,8 @@ def predict(cell: Cell, spec: ModelSpec) -> Measured:
     for instant, terms in hold(run).items():
         sums = found.setdefault(instant, {})
         for term in terms:
-            sums[term.category] = sums.get(term.category, 0) + _per_rank(term, cell.ranks)
+            category = "nvme" if term.place == "nvme" else term.category
+            sums[category] = sums.get(category, 0) + _per_rank(term, cell.ranks)
     return found
 
 
@@ -143,8 +144,11 @@ def compare(cell: Cell, outcome: Outcome) -> list[Row]:
     return rows
 
 
-def cells_of(engines: Iterable[str] = ()) -> list[tuple[list[Cell], Callable[[Cell], Outcome]]]:
-    """The lists of cells with the function that measures each; an engine's module is imported only when asked for."""
+def cells_of(engines: Iterable[str] = (), nvme: bool = False) -> list[tuple[list[Cell], Callable[[Cell], Outcome]]]:
+    """The lists of cells with the function that measures each; an engine's module is imported only when asked for.
+
+    ``nvme``: those alone that swap to a disk, whose operator compiles for minutes the first time.
+    """
     from importlib import import_module
 
     wanted = set(engines)
@@ -152,6 +156,7 @@ def cells_of(engines: Iterable[str] = ()) -> list[tuple[list[Cell], Callable[[Ce
     for module, covers in (("torch_cells", {"torch", "ddp", "fsdp1", "fsdp2"}), ("deepspeed_cells", {"deepspeed"})):
         if not wanted or wanted & covers:
             cells_module = import_module(f"{__name__}.{module}")
-            listed = [cell for cell in cells_module.CELLS if not wanted or cell.engine in wanted]
+            cells = getattr(cells_module, "NVME", []) if nvme else cells_module.CELLS
+            listed = [cell for cell in cells if not wanted or cell.engine in wanted]
             found.append((listed, cells_module.run))
     return found

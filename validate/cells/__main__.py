@@ -20,12 +20,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m validate.cells", description=__doc__)
     parser.add_argument("--engine", action="append", choices=ENGINES, default=[], help="only these engines")
     parser.add_argument("--cell", action="append", default=[], help="only cells whose id begins so")
+    parser.add_argument("--nvme", action="store_true",
+                        help="the cells that swap to a disk: needs libaio, and compiles for minutes once")  # fmt: skip
     parser.add_argument("--format", choices=("table", "markdown", "summary", "json"), default="table")
     asked = parser.parse_args(arguments)
     warnings.filterwarnings("ignore")
     rows: list[tuple[Cell, Row]] = []
     failures: dict[str, str] = {}
-    for cells, job in cells_of(asked.engine):
+    for cells, job in cells_of(asked.engine, asked.nvme):
         chosen = [c for c in cells if not asked.cell or c.id.startswith(tuple(asked.cell))]
         prepare(chosen)
         outcomes = measure(chosen, job)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 from estimators.run import Run
@@ -78,7 +80,24 @@ def _cells() -> list[Cell]:
     return cells
 
 
+def _nvme() -> list[Cell]:
+    """States, or states and parameters, on a disk: what is on the GPU, in host buffers, and in files."""
+    mixed: Mapping[str, Any] = {"precision": "bf16-mixed", "checkpointing": "none", "stack": "deepspeed"}
+    zero3 = "zero3:reduce_bucket_size=50000,param_persistence_threshold=0"
+    small = "param_buffer_size=2000000"
+    places = {
+        "optimizer": f"{zero3}+optimizer@nvme",
+        "optimizer-sub-groups": f"{zero3},sub_group_size=1000000+optimizer@nvme",
+        "params": f"{zero3},{small}+optimizer@cpu+params@nvme",
+        "all": f"{zero3},{small}+optimizer@nvme+params@nvme",
+    }
+    # wide enough for shards of at least 1 MiB: smaller ones stay in RAM
+    config = {**LLAMA, "hidden_size": 512, "intermediate_size": 2048, "vocab_size": 4096}
+    return [Cell(f"zero3-nvme-{name}-2", config, 2, strategy, mixed) for name, strategy in places.items()]
+
+
 CELLS = _cells()
+NVME = _nvme()
 
 
 def run(cell: Cell) -> Outcome:
@@ -131,13 +150,15 @@ def _measured(cell: Cell, settled: Run) -> Measured:
             return "gradients"  # half of a tied gradient, which waits in autograd
         return next((name for piece, name in SITES.items() if piece in block.site), OTHER)
 
-    with Census(label) as census:
+    with Census(label) as census, tempfile.TemporaryDirectory() as disk:
         with census.phase("load"):
-            engine = _engine(deepspeed, cell, settled, census)
+            engine = _engine(deepspeed, cell, settled, census, disk)
         label_owned(engine, census, settled.settings.optimizer_impl == "fused")
         undo = watch(engine, census)
         try:
-            return _trained(cell, settled, engine, census)
+            found = _trained(cell, settled, engine, census)
+            on_disk = sum(path.stat().st_size for path in Path(disk).rglob("*") if path.is_file())
+            return {name: {**sums, "nvme": on_disk} if on_disk else sums for name, sums in found.items()}
         finally:
             for step in undo:
                 step()
@@ -145,10 +166,10 @@ def _measured(cell: Cell, settled: Run) -> Measured:
             forget()
 
 
-def _engine(deepspeed: Any, cell: Cell, settled: Run, census: Any) -> Any:
+def _engine(deepspeed: Any, cell: Cell, settled: Run, census: Any, disk: str) -> Any:
     from contextlib import nullcontext
 
-    config = config_of(settled)
+    config = config_of(settled, disk)
     is_cut = settled.settings.knobs.get("zero_init")
     with deepspeed.zero.Init(config_dict_or_path=config) if is_cut else nullcontext():
         made = _model(cell, settled)
