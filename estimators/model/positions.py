@@ -18,6 +18,5 @@ def learned_positions(model: ModelSpec) -> int | None:
         for parameter in part.parameters:
             name = f"{part.prefix}{parameter.name}"
             if name.endswith(TABLES) and not any(word in name for word in ELSEWHERE):
-                rows = [model.config[key] for key in ROWS if isinstance(model.config.get(key), int)]
-                return int(rows[0]) if rows else None
+                return next((n for key in ROWS if isinstance(n := model.config.get(key), int)), None)
     return None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from estimators import estimate, resolve_model
+from estimators import estimate, parse_cluster, resolve_model
 from estimators.model.positions import learned_positions
 from selector.fit import fit
 
@@ -30,7 +30,7 @@ def test_it_is_said_and_fit_stays_below() -> None:
     notes = estimate("gpt2", "1xA10", "single", seq_len=2048).notes
     assert any("1,024 learned positions" in note for note in notes)
     assert not any("learned positions" in note for note in estimate("llama-8b", "1xA10", "single").notes)
-    assert fit("gpt2", "1xA10", ["single"])[0][0].seq_len == 1024
+    assert fit(resolve_model("gpt2"), parse_cluster("1xA10"), ["single"])[0][0].seq_len == 1024
 
 
 def test_tables_of_patches_and_audio_are_not_meant() -> None:
