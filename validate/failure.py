@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 
+from validate.causes import advice, others
 from validate.job import Broken
 
 INSTANTS = {
@@ -32,12 +33,15 @@ def broken(error: BaseException, rank: int, phase: str) -> Broken:
     """What an exception of a rank means."""
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, MemoryError) or MEMORY.search(text):
-        return Broken("memory", "out of memory", rank, instant_of(phase), asked_bytes(text), text[:2000])
+        shared = others(text)
+        reason = f"out of memory; {shared}" if shared else "out of memory"
+        return Broken("memory", reason, rank, instant_of(phase), asked_bytes(text), text[:2000])
     if isinstance(error, NotImplementedError):
         return Broken("unsupported", str(error), rank, instant_of(phase))
     for kind, pattern, sentence in KINDS:
         if re.search(pattern, text):
-            return Broken(kind, f"{sentence}: {_first_line(error)}", rank, instant_of(phase), None, text[:2000])
+            what = f"{sentence}: {_first_line(error)}" + (f" {advice(text)}" if kind == "compiler" else "")
+            return Broken(kind, what, rank, instant_of(phase), None, text[:2000])
     return Broken("error", f"{type(error).__name__}: {_first_line(error)}", rank, instant_of(phase), None, text[:2000])
 
 

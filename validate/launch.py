@@ -14,18 +14,22 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from validate.failure import ended
+from validate.causes import explained, kernel_kills, standing
+from validate.failure import broken, ended, instant_of
 from validate.job import Broken, Job, events, read_result, result_path, write_job
 
 WORKER = Path(__file__).resolve().parent / "worker.py"
 LOOK = 0.1  # seconds between two looks at the ranks
+START = 300.0  # seconds that imports may take before the first sign of life, where the limit is shorter
+PORTS = 3  # starts of a job whose port another process took in the meantime
 GRACE = 5.0  # seconds that the other ranks have to say what they saw, once one has failed
 LOG_LINES = 15  # of a rank's log that a report quotes
 
@@ -34,19 +38,27 @@ Progress = Callable[[int, str], None]  # task and phase of the rank that is furt
 
 @dataclass(frozen=True)
 class Place:
-    """Which ranks this launcher starts, and where they meet. ``per_process``: a process a rank, else forks of one."""
+    """Which ranks this launcher starts, and where they meet. ``per_process``: a process a rank, else forks of one.
+
+    ``picks_port``: the port is this launcher's own choice, and another does as well.
+    """
 
     ranks: tuple[int, ...]
     world: int
     per_process: bool
     environment: Mapping[str, str]
+    picks_port: bool = False
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: how a batch system ends a job."""
 
 
 def local(mode: str, ranks: int) -> Place:
     """Every rank on this machine. A rehearsal and a simulation are one process, which is rank 0 of the world."""
     here = tuple(range(ranks)) if mode in ("cpu", "gpu") else (0,)
     meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "LOCAL_WORLD_SIZE": str(len(here))}
-    return Place(here, ranks, mode == "gpu", meet)
+    return Place(here, ranks, mode == "gpu", meet, picks_port=True)
 
 
 def launch(
@@ -56,20 +68,56 @@ def launch(
 
     ``keep`` names a folder in which the job's files stay; without it they are deleted.
     """
+    for left in reversed(range(PORTS)):
+        found = _launched(job, place, seconds, progress, keep)
+        taken = any(isinstance(one, Broken) and one.kind == "port" for task in found for one in task)
+        if not (taken and left and place.picks_port):
+            break
+        place = replace(place, environment={**place.environment, "MASTER_PORT": str(free_port())})
+    return found
+
+
+def _launched(job: Job, place: Place, seconds: float, progress: Progress, keep: Path | None) -> list[list[Any]]:
+    workers: list[subprocess.Popen[bytes]] = []
+    first: Broken | None
     with _folder(keep) as folder:
-        write_job(folder, job)
-        workers: list[subprocess.Popen[bytes]] = []
-        first: Broken | None
+        killed = kernel_kills()
         try:
-            for group in [(rank,) for rank in place.ranks] if place.per_process else [place.ranks]:
-                workers.append(_start(folder, group, place))
-            first = _watch(folder, job, place, workers, seconds, progress)
-        except KeyboardInterrupt:
-            first = Broken("interrupted", "interrupted", place.ranks[0], _phase(folder, place.ranks)[1])
+            with _terminable():
+                write_job(folder, job)
+                for group in [(rank,) for rank in place.ranks] if place.per_process else [place.ranks]:
+                    workers.append(_start(folder, group, place))
+                first = _watch(folder, job, place, workers, seconds, progress)
+        except KeyboardInterrupt as how:
+            kind, reason = ("terminated", "ended by SIGTERM") if isinstance(how, Terminated) else ("interrupted",) * 2
+            first = Broken(kind, reason, place.ranks[0], instant_of(_phase(folder, place.ranks)[1]))
+        except OSError as error:  # of the job's own files
+            first = broken(error, place.ranks[0], "")
         finally:
-            for worker in workers:
-                stop(worker)
+            stop(workers)
+        if first is not None:
+            first = explained(first, [folder])
+            if first.kind == "killed" and kernel_kills() > killed:
+                first = replace(first, kind="memory", reason=first.reason.split(" (SIGKILL)")[0] + " by the kernel: the "
+                                "memory limit of its control group is used up")  # fmt: skip
         return [[_result(folder, rank, task, first) for rank in _told(job, place)] for task in range(len(job.tasks))]
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Inside, SIGTERM is an exception as SIGINT is, so that ranks are stopped and a report is written."""
+
+    def raised(number: int, frame: Any) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, raised)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _told(job: Job, place: Place) -> Sequence[int]:
@@ -110,7 +158,8 @@ def _watch(
         now = time.monotonic()
         if failures:
             failed_at = failed_at or now
-            if now - failed_at > GRACE or all(worker.poll() is not None for worker in workers):
+            is_over = failures[0].kind == "port" or all(worker.poll() is not None for worker in workers)
+            if is_over or now - failed_at > GRACE:
                 return min(failures, key=lambda f: f.kind == "peer")
         elif all(result_path(folder, rank, last).exists() for rank in place.ranks):
             return None
@@ -118,12 +167,14 @@ def _watch(
         if signs != seen:
             seen, alive_at = signs, now
             progress(*_phase(folder, place.ranks))
-        elif now - alive_at > seconds:
+        elif now - alive_at > (seconds if any(seen) else max(seconds, START)):
             _, phase = _phase(folder, place.ranks)
-            where = phase or "the start"
-            return Broken(
-                "hang", f"no rank moved for {seconds:g} s at {where}: all were stopped", place.ranks[0], phase
+            rank, why, detail = standing(folder, place.ranks)
+            limit = seconds if any(seen) else max(seconds, START)
+            reason = (
+                f"no rank moved for {limit:g} s at {phase or 'the start'}{'; ' if why else ''}{why}: all were stopped"
             )
+            return Broken("hang", reason, rank, instant_of(phase), None, detail)
 
 
 def _failures(folder: Path, job: Job, place: Place, workers: list[subprocess.Popen[bytes]]) -> list[Broken]:
@@ -171,18 +222,22 @@ def tail(folder: Path, rank: int, lines: int = LOG_LINES) -> str:
     return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
 
-def stop(worker: subprocess.Popen[bytes], seconds: float = 2.0) -> None:
-    """End a worker and everything in its session: asked first, killed after ``seconds``."""
+def stop(workers: Sequence[subprocess.Popen[bytes]], seconds: float = 2.0) -> None:
+    """End workers and everything in their sessions: all asked first, what is left after ``seconds`` killed."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(worker.pid, number)
-        except (ProcessLookupError, PermissionError):
-            break
-        try:
-            worker.wait(seconds)
-        except subprocess.TimeoutExpired:
-            continue
-    worker.wait()
+        for worker in workers:
+            try:
+                os.killpg(worker.pid, number)
+            except (ProcessLookupError, PermissionError):
+                continue
+        end = time.monotonic() + seconds
+        for worker in workers:
+            try:
+                worker.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                continue
+    for worker in workers:
+        worker.wait()
 
 
 def free_port() -> int:
@@ -195,6 +250,8 @@ def free_port() -> int:
 def _folder(keep: Path | None) -> Iterator[Path]:
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
+        for old in keep.glob("rank-*"):  # of an earlier run: its results are not this one's
+            old.unlink(missing_ok=True)
         yield keep
         return
     folder = Path(tempfile.mkdtemp(prefix="dist-advisor-"))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from estimators.run import Run
+from validate.causes import explained, swap_places
 from validate.failure import broken
 from validate.job import Job, Notices, Task, read_job, write_result
 
@@ -81,6 +82,7 @@ def _import(job: Job) -> None:
 
 def _rank(place: Path, job: Job, rank: int) -> int:
     die_with_parent()
+    _answer_where(place / f"rank-{rank}.stack")
     (place / f"rank-{rank}.pid").write_text(str(os.getpid()))
     notices = Notices(place, rank)
     notices("join")
@@ -104,7 +106,8 @@ def _rank(place: Path, job: Job, rank: int) -> int:
                 write_result(place, rank, at, _taken(task, job, device, notices, place))
     except BaseException as error:
         traceback.print_exc()
-        write_result(place, rank, notices.task, broken(error, rank, notices.phase))
+        swaps = [path for task in job.tasks for path in swap_places(task.config)]
+        write_result(place, rank, notices.task, explained(broken(error, rank, notices.phase), swaps))
         return 0 if isinstance(error, Exception) else 70
     notices("end")
     return 0
@@ -178,6 +181,15 @@ def _simulated(place: Path, job: Job, rank: int, notices: Notices) -> int:
         write_result(place, rank, at, simulate(task.run, **job.simulated))
     notices("end")
     return 0
+
+
+def _answer_where(path: Path) -> None:
+    """SIGUSR1 writes the stack of this rank there: what the launcher asks of ranks that do not move."""
+    import faulthandler
+    import signal
+
+    if hasattr(signal, "SIGUSR1"):
+        faulthandler.register(signal.SIGUSR1, open(path, "w", encoding="utf-8"), all_threads=False)  # noqa: SIM115
 
 
 def die_with_parent() -> None:

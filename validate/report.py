@@ -82,7 +82,7 @@ class Report:
     def exit_status(self) -> int:
         """0 agrees; 1 differs or failed; 3 something that the run needs is missing."""
         if self.failure is not None:
-            return {"missing": 3, "compiler": 3, "interrupted": 130}.get(self.failure.kind, 1)
+            return {"missing": 3, "compiler": 3, "interrupted": 130, "terminated": 143}.get(self.failure.kind, 1)
         return 0 if self.status == "agrees" else 1
 
     @property

@@ -12,6 +12,8 @@ from typing import Any
 from estimators.errors import InputError, MissingDependency, NotModelled
 from estimators.memory import Estimate, resolve
 from estimators.run import Run
+from estimators.units import gib
+from validate.causes import no_room
 from validate.compare import ON_CPU, ON_GPU, compare, peak_error, status
 from validate.deepspeed_json import settled
 from validate.depth import at_depth, depth_of
@@ -23,6 +25,8 @@ from validate.report import FILE, Failure, Report
 from validate.scaling import Scaled, default_ranks, fitted, free_bytes, on_ranks
 
 TIMEOUT = 900.0  # seconds without a sign of life from any rank
+TAKEN = 0.05  # share of a card that may be in use without a word: its driver's and the probe's own context
+LATER = 60.0  # seconds that a collective waits beyond that: the launcher, who sees all ranks, speaks first
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "bitsandbytes")
 
 
@@ -110,7 +114,7 @@ def plan(asked: Question, mode: str = "auto", nproc: int | None = None, layers: 
         processes = ranks if mode == "cpu" else 1
         run, cut = fitted(run, processes, free_bytes(), at_depth, depth_of(run.model))
         scaled |= {**cut, **({"layers": (full, cut["layers"][1])} if "layers" in cut else {})}
-    config, notes = None, asked.notes
+    config, notes = None, (*asked.notes, *(taken(found) if device == "cuda" else ()))
     if run.strategy.engine == "deepspeed" and mode != "simulate":
         config, more = settled(asked.deepspeed, run, asked.folder)
         notes = (*notes, *more)
@@ -131,6 +135,16 @@ def refuse(asked: Question) -> None:
         raise NotModelled(
             f"validate does not start a run with {name} {getattr(work, name)}; leave it out to check the rest"
         )
+
+
+def taken(found: Cards) -> tuple[str, ...]:
+    """A note where other processes hold a part of the card before anything has started."""
+    used = found.total_bytes - found.free_bytes
+    if used <= TAKEN * found.total_bytes:
+        return ()
+    return (
+        f"other processes hold {gib(used)} of the {gib(found.total_bytes)} GiB of GPU 0 already (nvidia-smi names them)",
+    )
 
 
 def _ranks(mode: str, run: Run, nproc: int | None) -> int:
@@ -161,11 +175,12 @@ def answers(
     """
     first = made[0]
     tasks = tuple(one.task for one in made)
-    job = Job(first.mode, "cuda" if first.device == "cuda" else "cpu", tasks, first.run.ranks, timeout,
+    job = Job(first.mode, "cuda" if first.device == "cuda" else "cpu", tasks, first.run.ranks, timeout + LATER,
               snapshot=snapshot)  # fmt: skip
     place = _place(first)
     job = replace(job, gathers=first.mode == "gpu" and len(place.ranks) < job.ranks)
-    found = launch(job, place, timeout, progress, keep)
+    lacking = next((why for task in tasks if first.mode != "simulate" and (why := no_room(task))), None)
+    found = launch(job, place, timeout, progress, keep) if lacking is None else [[lacking] for _ in tasks]
     return [judged(one, results) for one, results in zip(made, found, strict=True)]
 
 

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from estimators.memory import resolve  # noqa: E402
-from validate import session  # noqa: E402
+from validate import modes, session  # noqa: E402
 from validate.cells.models import LLAMA  # noqa: E402
 from validate.job import Broken, Task  # noqa: E402
 from validate.loop import STEPS, TIMED, take  # noqa: E402
@@ -94,3 +94,43 @@ def test_a_killed_rank_is_said_to_be_killed() -> None:
     assert found == Broken("killed", "rank 1 was killed during backward (SIGKILL): by hand, or by the kernel for want of "
                            "memory", 1, "backward", None, "")  # fmt: skip
     assert ended(137, 1, "").kind == "killed"
+
+
+class Crowded(FakeDevice):
+    """A card on which another process took what was free: forward's first allocation fails in torch's own words."""
+
+    MESSAGE = (
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 22.06 GiB of which 119.12 MiB is "
+        "free. Process 4242 has 20.50 GiB memory in use. Including non-PyTorch memory, this process has 1.44 GiB memory "
+        "in use. Of the allocated memory 1.10 GiB is allocated by PyTorch"
+    )
+
+    def allocated(self) -> int:
+        if self.windows > 2:
+            raise torch.OutOfMemoryError(self.MESSAGE)
+        return super().allocated()
+
+
+@pytest.mark.engines
+def test_a_card_that_another_process_took_is_said_to_be_shared() -> None:
+    """Injected: the device and its message, in the words of CUDACachingAllocator.cpp."""
+    from validate.failure import broken
+
+    run = resolve({**LLAMA, "architectures": ["LlamaForCausalLM"]}, "1xA10", "single", stack="torch", seq_len=16)
+    phases: list[str] = []
+    with pytest.raises(torch.OutOfMemoryError) as failed:
+        take(run, "gpu", Crowded(), notice=phases.append)
+    found = broken(failed.value, 0, phases[-1])
+    assert (found.kind, found.asked_bytes) == ("memory", 2 * 2**30)
+    assert found.instant in ("forward", "loss") and "process 4242 holds 20.50 GiB of it" in found.reason
+    assert session.taken(modes.Cards(1, 10 * 2**30, 22 * 2**30)) and not session.taken(modes.Cards(1, 21, 22))
+
+
+def test_a_swap_that_fails_on_a_full_disk_names_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Injected: DeepSpeed's swapper says only that fewer bytes were written."""
+    from validate import causes
+
+    monkeypatch.setattr(causes, "_free", lambda place: 0)
+    found = causes.explained(Broken("error", "AssertionError: 0 != 1", 1, "step"), ["/swap"])
+    assert found.kind == "disk" and found.reason.startswith("the disk is full at /swap: AssertionError")
+    assert causes.explained(Broken("memory", "out of memory", 1), ["/swap"]).kind == "memory"
