@@ -78,7 +78,7 @@ def _torch(engine: TorchEngine, run: Run, ledger: Ledger) -> Engine:
             if offloaded:
                 ledger.place_on_host(tensors)
 
-    return Engine(forward, lambda loss: loss.backward(), step, label, engine.micro_step, engine.close)
+    return Engine(forward, lambda loss: loss.backward(), step, label, engine.micro_step, close=engine.close)
 
 
 def _optimizer(parameters: list[Any], run: Run) -> Any:
