@@ -73,7 +73,7 @@ def from_config(
         raise
     except _NONSENSE as wrong:
         raise InputError(f"{where} does not describe a network: {short(str(wrong), 200)}; check its values") from wrong
-    return replace(spec, name=name or spec.name, source=source or where)
+    return replace(spec, name=name or spec.name or spec.class_name, source=source or where)
 
 
 def _text(path: str | bytes) -> str:

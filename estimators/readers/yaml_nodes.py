@@ -59,6 +59,12 @@ class _Loader(yaml.SafeLoader):
         self.max_depth, self.max_values = max_depth, max_values
         self.depth = self.count = 0
 
+    def fetch_flow_collection_start(self, token: Any) -> None:
+        """The scanner looks a thousand characters ahead, in time that grows with the square of the open brackets."""
+        if self.flow_level >= self.max_depth:
+            raise YamlProblem(f"nested deeper than {self.max_depth} levels", self.line + 1)
+        super().fetch_flow_collection_start(token)
+
     def compose_node(self, parent: Any, index: Any) -> Any:
         self.depth, self.count = self.depth + 1, self.count + 1
         if self.depth > self.max_depth:

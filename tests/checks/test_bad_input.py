@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -86,3 +88,10 @@ def test_scripts(text: str, tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text(text, encoding="utf-8")
     survives(file)
+
+
+def test_the_fuzzing_command() -> None:
+    """A sample of ``python benchmarks/fuzz.py``: no traceback, at most 20 ms a file."""
+    program = Path(__file__).parents[2] / "benchmarks/fuzz.py"
+    done = subprocess.run([sys.executable, program, "800", "7"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -263,3 +263,7 @@ def test_hub_code_runs_when_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     spec = resolve_model(folder, trust_remote_code=True)
     assert marker.exists()
     assert (spec.shapes, spec.class_name, spec.num_layers) == ("meta", "OwnModel", 3)
+
+
+def test_a_mapping_without_a_name_is_called_by_its_class() -> None:
+    assert resolve_model(SMALL).name == resolve_model(SMALL).class_name == "LlamaForCausalLM"
