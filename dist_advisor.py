@@ -52,7 +52,9 @@ def main() -> int:
     sys.meta_path.insert(0, OwnPackages())
     from selector.cli import main as run
 
-    return run()
+    status = run()
+    gc.freeze()  # or Python would look for cycles among all of them once more before it ends
+    return status
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ import os.path
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from estimators.errors import InputError, UnknownName, short
 from estimators.units import GIB, MIB, parse_bytes
-from estimators.values import dataclass, field
+from estimators.values import NamedTuple, dataclass, field
 
 if TYPE_CHECKING:
     from estimators.calibration import Calibration

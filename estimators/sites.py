@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from estimators.values import NamedTuple
 
 
 class Site(NamedTuple):

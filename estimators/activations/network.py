@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
 
 from estimators.activations.checkpointing import Kept, checkpointed, every_second_product
 from estimators.activations.head import head, joint, with_rows
@@ -17,7 +16,7 @@ from estimators.model.spec import Part
 from estimators.result import Term
 from estimators.run import Run
 from estimators.sites import Site
-from estimators.values import dataclass, field, replace
+from estimators.values import NamedTuple, dataclass, field, replace
 from estimators.workload import DTYPE_BYTES
 
 INT64 = 8

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from estimators.activations.attention import Kernels
 from estimators.activations.builder import Precision
 from estimators.activations.losses import Loss
@@ -11,6 +9,7 @@ from estimators.model.spec import ModelSpec
 from estimators.run import Run, Settings
 from estimators.stacks.table import STACKS
 from estimators.stacks.versions import at_least
+from estimators.values import NamedTuple
 from estimators.workload import Workload, unsized
 
 UPCASTS_IN_LOSS = "4.46"  # transformers: loss/loss_utils.py takes the loss out of the models

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import NamedTuple
 
 from estimators.engines import sharding
 from estimators.engines.sharding import Amount, Dtypes, Moments, Placed, as_terms
@@ -29,6 +28,7 @@ from estimators.result import Term
 from estimators.run import Run
 from estimators.sites import END, OUTSIDE, START, Site
 from estimators.units import MIB
+from estimators.values import NamedTuple
 from estimators.workload import DTYPE_BYTES
 
 BROADCAST_BYTES = 250 * MIB  # distributed.py: broadcast_bucket_size

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
 
 from estimators.engines.zero_layout import Spot, execution_order
 from estimators.model.spec import ModelSpec, Part
-from estimators.values import dataclass
+from estimators.values import NamedTuple, dataclass
 
 FETCH, RELEASE, GRADIENT, HALF = "fetch", "release", "gradient", "half of a tied gradient"
 FORWARD, BACKWARD, RECOMPUTE = "forward", "backward", "recompute"

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
 
 from estimators.engines.zero_layout import Layout, Spot, owned, partition, trainable
 from estimators.model.spec import ModelSpec
 from estimators.sites import END, START
-from estimators.values import dataclass, field
+from estimators.values import NamedTuple, dataclass, field
 
 NORM_BYTES = 8  # gradients are squared in fp64 (zero/utils.py, get_norm_dtype)
 

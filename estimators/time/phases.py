@@ -10,13 +10,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 
 from estimators.time import constants as c
 from estimators.time.amounts import SILENT, Amounts
 from estimators.time.card import Rates
 from estimators.time.network import Links, fast_to_slow, seconds, waiting
 from estimators.time.offload import adam_seconds, host_rate, nvme_seconds
+from estimators.values import NamedTuple
 
 # Parts of a step, in order: what each is.
 FORMULAS = {

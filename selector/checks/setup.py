@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from estimators.cluster import Cluster
 from estimators.errors import AdvisorError
@@ -12,7 +12,7 @@ from estimators.memory import Estimate, estimate
 from estimators.model.spec import ModelSpec
 from estimators.readers.reading import Reading
 from estimators.stacks.versions import at_least, resolve
-from estimators.values import dataclass, field
+from estimators.values import NamedTuple, dataclass, field
 from selector.checks.block import Block, as_number
 from selector.checks.finding import Hit
 from selector.checks.fsdp_view import Fsdp, fsdp_of

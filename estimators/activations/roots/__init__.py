@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
-from typing import NamedTuple
 
 from estimators.activations.builder import Builder
 from estimators.activations.losses import Loss
 from estimators.activations.tape import Tensor
 from estimators.model.spec import ModelSpec
+from estimators.values import NamedTuple
 
 Piece = Callable[[Builder, Tensor], Tensor]
 Head = Callable[[Builder, Tensor, Loss], Tensor]

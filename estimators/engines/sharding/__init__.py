@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import add, attrgetter
-from typing import NamedTuple
 
 from estimators.model.spec import ModelSpec, Parameter, Part
 from estimators.optimizers import BESIDE, resolved_dtype, states
 from estimators.result import Term
 from estimators.run import Run
 from estimators.sites import END, START, Site
-from estimators.values import dataclass, fields
+from estimators.values import NamedTuple, dataclass, fields
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -7,7 +7,6 @@ Sources: torch/distributed/fsdp/_flat_param.py (``_init_flat_param_and_metadata`
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 
 from estimators.devices import DEVICES
 from estimators.engines import sharding
@@ -16,6 +15,7 @@ from estimators.model.spec import ModelSpec, Parameter
 from estimators.run import Run
 from estimators.stacks.table import STACKS
 from estimators.units import ceil_div, power_of_two, round_up
+from estimators.values import NamedTuple
 from estimators.workload import DTYPE_BYTES
 
 ALIGNED_BYTES = 16  # _flat_param.py: _get_aligned_numel; only with use_orig_params

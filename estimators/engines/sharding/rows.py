@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple
 
 from estimators.devices import DEVICES
 from estimators.engines import sharding
@@ -16,7 +15,7 @@ from estimators.engines.sharding import NOTHING, Dtypes, Position, Sizes, Unit
 from estimators.model.spec import ModelSpec, Parameter
 from estimators.run import Run
 from estimators.units import ceil_div, power_of_two
-from estimators.values import replace
+from estimators.values import NamedTuple, replace
 from estimators.workload import DTYPE_BYTES
 
 
