@@ -99,10 +99,12 @@ def _update(engine: Engine, ledger: Ledger) -> None:
 
 def _step(engine: Engine, run: Run, ledger: Ledger, whole: bool) -> None:
     micro_steps = run.workload.grad_accum
+    counts_itself = run.strategy.engine == "deepspeed"  # its step knows when accumulation is complete
     for micro in range(micro_steps):
+        last = micro == micro_steps - 1
         data = batch(run)
         ledger.own("activations", data.values())
-        with engine.micro_step(micro == micro_steps - 1):
+        with engine.micro_step(last):
             ledger.begin("forward")
             loss = engine.forward(data) if whole or engine.short is None else engine.short(data)
             engine.label()
@@ -110,10 +112,11 @@ def _step(engine: Engine, run: Run, ledger: Ledger, whole: bool) -> None:
             engine.backward(loss)
             del loss
         engine.label()
-        ledger.begin("step")
-        engine.step()
-        engine.label()
-        ledger.begin("between")
+        if last or counts_itself:
+            ledger.begin("step")
+            engine.step()
+            engine.label()
+            ledger.begin("between")
 
 
 def _gradient_shapes(run: Run) -> frozenset[tuple[int, ...]]:
