@@ -11,7 +11,7 @@ class Site(NamedTuple):
     ``direction``: ``forward``, ``loss`` (the head and the loss, forwards), ``backward``, or ``outside`` (no activations).
     ``part`` counts the model's runs of blocks (``ModelSpec.blocks``); ``piece`` the blocks inside. ``START`` and ``END``
     as ``part`` are the embeddings (backward, ``during``: their gradient is made) and the final norm, head and loss.
-    ``stage``: ``before`` the piece computes,
+    ``stage``: ``before`` the piece computes (of ``loss``: the head, before the loss),
     ``during`` its work, ``after`` it.
     ``gradients``: how gradients of the piece's weights count while it works: ``made`` all made so far are new memory,
     ``fresh`` only the one being made, ``held`` none (the engine's own amounts hold them); ``early`` looks only at what

@@ -34,7 +34,7 @@ def step_temporaries(run: Run, held: Sequence[Term]) -> tuple[Term, ...]:
                 "roots of second moments", "temporaries", states // 2, "foreach AdamW: one tensor like each exp_avg_sq"
             ),
         )
-    largest = largest_shard(run.model, run.shards, run.strategy.engine == "fsdp1")
+    largest = _largest(run)
     if name in ("adamw", "adamw-fused") and impl == "single":
         size = 2 * largest * DTYPE_BYTES[settings.state_dtype]
         return (Term("root and quotient", "temporaries", size, "one parameter at a time: sqrt, and sqrt / correction"),)
@@ -55,13 +55,21 @@ def step_temporaries(run: Run, held: Sequence[Term]) -> tuple[Term, ...]:
     return ()
 
 
+def _largest(run: Run) -> int:
+    """Elements of the largest trainable tensor as the optimizer sees it."""
+    if run.strategy.engine == "fsdp1":
+        from estimators.engines.sharding.flat import largest_slice, plan_of
+
+        return largest_slice(plan_of(run))
+    return largest_shard(run.model, run.shards)
+
+
 @lru_cache(maxsize=4096)
-def largest_shard(model: ModelSpec, shards: int, flat: bool = False) -> int:
-    """Elements of the largest trainable tensor as a rank steps it: rows dealt in chunks, or a slice of a flat one."""
+def largest_shard(model: ModelSpec, shards: int) -> int:
+    """Elements of the largest trainable tensor as a rank steps it: rows dealt in chunks."""
 
     def local(p: Parameter) -> int:
-        rows = p.shape[0] if p.shape else 1
-        return min(p.numel, ceil_div(p.numel, shards)) if flat else ceil_div(rows, shards) * prod(p.shape[1:])
+        return ceil_div(p.shape[0] if p.shape else 1, shards) * prod(p.shape[1:])
 
     return max((local(p) for part in model.parts for p in part.parameters if p.trainable), default=0)
 

@@ -94,7 +94,9 @@ def _torch(
         for name, tensors in (("params", stored), ("gradients", gradients), ("optimizer", states)):
             recorder.own(name, tensors)
 
-    return Engine(forward, backward or (lambda loss: loss.backward()), step, label, engine.micro_step, close=engine.close)
+    return Engine(
+        forward, backward or (lambda loss: loss.backward()), step, label, engine.micro_step, close=engine.close
+    )
 
 
 def _deepspeed(build: Build, run: Run, recorder: Recorder, config: dict[str, Any]) -> Engine:

@@ -27,7 +27,7 @@ CELLS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "fsdp1": ("fsdp1-full-shard", {"stack": "torch", "optimizer": "adamw-fused"}),
     "zero1": (f"zero1:{BUCKET}", {"stack": "deepspeed"}),
     "zero2-offload": (f"zero2:{BUCKET}+optimizer@cpu", {"stack": "deepspeed"}),
-    "zero3": (f"zero3:{BUCKET},param_persistence_threshold=0,prefetch_bucket_size=0,max_reuse_distance=0",
+    "zero3": ("zero3:reduce_bucket_size=100000,param_persistence_threshold=0,prefetch_bucket_size=0,max_reuse_distance=0",
               {"stack": "deepspeed"}),
 }  # fmt: skip
 

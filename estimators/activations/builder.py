@@ -54,6 +54,7 @@ class Builder(Functions):
         self.frame: list[Tensor] = []  # what the model's own frame holds until its forward returns
         self.carried: dict[str, Size] = {}  # what is shared with a gradient, which is summed over the blocks
         self.held: list[Tensor] = []  # outputs that the training loop holds until backward is over
+        self.at_logits: Size | None = None  # bytes alive when the head has made the logits, before the loss
         self.kept_until_return: list[Tensor] = []  # what the layer's frame holds until it returns (``hidden, _ = ...``)
 
     @property

@@ -83,7 +83,10 @@ def head_and_loss(b: Builder, hidden: Tensor, model: ModelSpec, loss: Loss) -> T
     hidden = final_norm(b, hidden, model)
     if loss.kind == "fused":
         return fused_linear(b, hidden, model.head, loss.rows)
-    logits = scaled_logits(b, b.module(hidden, model.head), model)
+    product = b.module(hidden, model.head)
+    b.at_logits = b.tape.live
+    logits = scaled_logits(b, product, model)
+    del product
     if loss.upcasts == "model":
         logits = b.cast(logits, "fp32")
     result = causal_loss(b, logits, loss)

@@ -111,6 +111,7 @@ class Bytes(NamedTuple):
     held_outputs: int
     inputs: int
     retains: bool = False
+    product: int = 0  # of the head, when it has made the logits
 
 
 NONE = Before(0, 0, 0, 0, 0)
@@ -156,8 +157,17 @@ def network_bytes(question: Question, batch: int, seq: int, images: int = 1) -> 
     given = roots_of(question.model).inputs
     inputs = given(batch, seq, images) if given else 2 * batch * seq * INT64
     before = tuple(_before(stretches, part) for part in range(len(stretches) + 1))
+    product = last.forward if end.product is None else evaluate(end.product, batch, seq)
     return Bytes(
-        stretches, before, last, end.saved_bytes(batch, seq), stretches[-1].output, held, inputs, question.retains
+        stretches,
+        before,
+        last,
+        end.saved_bytes(batch, seq),
+        stretches[-1].output,
+        held,
+        inputs,
+        question.retains,
+        product,
     )
 
 
@@ -373,6 +383,8 @@ def _at_end(found: Bytes, site: Site) -> Iterator[Row]:
         return
     if site.stage == "during":
         yield ("head and loss", "logits", found.end.forward, "logits, their fp32 copy, log-probabilities")
+    elif site.direction == "loss":
+        yield ("head", "logits", found.product, "final norm and logits, before the loss reads them")
     else:
         yield ("head and loss, kept", "logits", found.end_saved, "log-probabilities, final norm")
         yield ("outputs held by the loop", "logits", found.held_outputs, "logits, until the loop drops the outputs")

@@ -49,7 +49,8 @@ class Profile:
     ``forward``: bytes above what was alive before, the input counted. ``forward_no_grad``: the same, nothing kept.
     ``held``: bytes of outputs that the caller holds until backward is over.
     ``backward``: bytes above (everything saved of this piece + held + incoming gradient); below 0 as saved tensors go.
-    ``weight_gradients``: bytes of gradients of weights at its end.
+    ``weight_gradients``: bytes of gradients of weights at its end. ``product``: of the head, when the logits are made;
+    None where a root does not say.
     """
 
     saved: tuple[Saved, ...]
@@ -67,6 +68,7 @@ class Profile:
     carried: tuple[tuple[str, Size], ...] = ()
     present: tuple[tuple[str, Size], ...] = ()
     frame: Size = ZERO
+    product: Size | None = None
 
     def saved_bytes(self, batch: int, seq: int) -> int:
         return evaluate(self.saved_size, batch, seq)
@@ -162,6 +164,7 @@ def run_piece(
         carried,
         present,
         frame,
+        b.at_logits,
     )
 
 

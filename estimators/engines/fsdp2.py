@@ -131,8 +131,10 @@ def backward_moments(plan: Plan) -> Iterator[Placed]:
         yield end, {**held, **again, "cast shards": _cast(plan, root)}
         yield end, {**held, **left, "all-gather buffers": _flat(plan, root)}
     if not laid.positions or laid.positions[-1].part != END:
-        # the last block's flat buffer went when the root's forward returned (_fsdp_state.py ``_post_forward``)
-        end_held = {**_at_the_end(plan, laid), "all-gather buffers": 0}
+        # the last block's flat buffer went when the root's forward returned (_fsdp_state.py ``_post_forward``), and comes
+        # again before the loss has a gradient: the root's ``_pre_backward`` prefetches the unit that ran before it
+        last = laid.positions[-1].unit if laid.positions and plan.reshard and plan.backward_prefetch else NOTHING
+        end_held = {**_at_the_end(plan, laid), "all-gather buffers": _flat(plan, last)}
         yield Site("backward", END, 0, "during", _grows(plan)), {**held, **end_held}
     for p in reversed(laid.positions):
         yield from _unit_backward(plan, p)

@@ -11,10 +11,10 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import accumulate
 
-from estimators.engines.zero_common import LOSS, Moments, Sizes, Terms, host_term, load_copy, outside, plus
+from estimators.engines.zero_common import HEAD, LOSS, Moments, Sizes, Terms, host_term, load_copy, outside, plus
 from estimators.engines.zero_coordinator import Live, Setting
 from estimators.engines.zero_fetch import Fetched, fetched
-from estimators.engines.zero_layout import Spot, buffer_bytes, frozen_bytes, shards, trainable
+from estimators.engines.zero_layout import AFTER, Spot, buffer_bytes, frozen_bytes, shards, trainable
 from estimators.engines.zero_offload import host3, on_gpu
 from estimators.engines.zero_reduce import NORM_BYTES
 from estimators.model.spec import ModelSpec
@@ -38,8 +38,8 @@ def moments(run: Run) -> Moments:
     def gathered(now: Live) -> Terms:
         return plus(held, *_live(run, sizes, n, now, live, small))
 
-    forward = [(Site("forward", *spot, "during"), gathered(now)) for spot, now in live.forward if spot[0] != END]
-    head = [(LOSS, gathered(now)) for spot, now in live.forward if spot[0] == END]
+    forward = [(_ahead(run.model, spot), gathered(now)) for spot, now in live.forward if spot[0] != END]
+    head = [(HEAD, gathered(now)) for spot, now in live.forward if spot[0] == END]
     start = (Site("backward", END, 0, "during", "early"), gathered(live.loss))
     return {
         "load": outside(_load(run, sizes, n, groups, fixed)),
@@ -47,13 +47,29 @@ def moments(run: Run) -> Moments:
         "loss": [(LOSS, gathered(live.loss)), *head],
         "backward": [start, *((_at(spot), gathered(now)) for spot, now in live.backward)],
         "reduce": [
-            (_at(spot), plus(held, *terms))
+            (_reduced_at(spot), plus(held, *terms))
             for spot, now in live.reduce
             for terms in _reduce(run, sizes, n, now, live, small)
         ],
         "step": outside(plus(held, *now) for now in _step(run, sizes, n, groups, small)),
         "save": outside([_save(run, sizes, n, held, small)]),
     }
+
+
+def _ahead(model: ModelSpec, spot: Spot) -> Site:
+    """The place of a moment of forward."""
+    part, index = spot
+    if index == AFTER:
+        return Site("forward", part, model.blocks[part].count, "before")
+    return Site("forward", part, index, "during")
+
+
+def _reduced_at(spot: Spot) -> Site:
+    """Where a bucket is reduced: a gradient has arrived; behind the head, that of the norm in front of it."""
+    part, index = spot
+    if part == END:
+        return Site("backward", END, 0, "after")
+    return _at(spot) if part == START else Site("backward", part, index, "during", "late")
 
 
 def _at(spot: Spot) -> Site:

@@ -16,6 +16,7 @@ from estimators.workload import DTYPE_BYTES
 
 Terms = tuple[Term, ...]
 Moments = dict[str, list[tuple[Site, Terms]]]  # instant -> what may be its largest moment, and where it stands
+HEAD = Site("loss", END, 0, "before")
 LOSS = Site("loss", END, 0, "during")
 
 PINNED_MINIMUM = 512  # bytes: a smaller page-locked block still takes this much

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from itertools import accumulate
 
-from estimators.engines.zero_layout import Spot
+from estimators.engines.zero_layout import AFTER, Spot
 from estimators.engines.zero_modules import BACKWARD, FETCH, HALF, RECOMPUTE, RELEASE, Call, Modules
 from estimators.sites import END, START
 from estimators.values import dataclass
@@ -111,11 +111,11 @@ class Coordinator:
         kind, phase, path, owned, spot = call
         if shift and owned:
             owned = tuple([i + shift for i in owned])
-        # outside blocks: in forward the last block's place until the head is there; in backward the start
+        # outside blocks: in forward behind the last block until the head is there; in backward the end, then the start
         if spot:
             self.spot = (spot[0], spot[1] + step) if step else spot
-        elif self.phase == "backward" and self.spot[0] >= 0 and kind == FETCH and owned:
-            self.spot = (START, 0)
+        elif kind == FETCH and owned and 0 <= self.spot[0] < END:
+            self.spot = (START, 0) if self.phase == "backward" else (self.spot[0], AFTER)
         if kind == FETCH:
             self._fetch(phase, path, owned)
         elif kind == RELEASE:

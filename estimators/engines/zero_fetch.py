@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from estimators.engines.zero_coordinator import Coordinator, Live, Setting
 from estimators.engines.zero_fold import replay
-from estimators.engines.zero_layout import Spot
+from estimators.engines.zero_layout import AFTER, Spot
 from estimators.engines.zero_modules import modules
 from estimators.model.spec import ModelSpec
 from estimators.sites import END, START
@@ -44,7 +44,11 @@ def fetched(model: ModelSpec, setting: Setting, folded: bool = True) -> Fetched:
 def rising(moments: Iterable[tuple[Spot, Live]]) -> tuple[tuple[Spot, Live], ...]:
     """Where activations shrink from moment to moment, only one that exceeds all before it can be the largest."""
     kept: list[tuple[Spot, Live]] = []
+    most = -1
     for spot, live in moments:
-        if not kept or spot[0] in (START, END) or kept[-1][0][0] == END or live.size > kept[-1][1].size:
+        apart = spot[0] in (START, END) or spot[1] == AFTER  # less or more of the network than in a block
+        if apart or live.size > most:
             kept.append((spot, live))
+        if not apart:
+            most = max(most, live.size)
     return tuple(kept)

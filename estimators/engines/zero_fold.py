@@ -43,9 +43,9 @@ def replay(state: Coordinator) -> Live:
             for call in here.calls:
                 if state.phase == "forward" and call.phase != FORWARD:
                     loss = state.begin_backward()
-                state.call(call, time * here.shift, time * here.step)
                 if call is head:
                     state.at_head()
+                state.call(call, time * here.shift, time * here.step)
             time += 1
     state.end()
     return loss

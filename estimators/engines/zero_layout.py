@@ -29,6 +29,7 @@ _RUNS_AT = {
 
 
 Spot = tuple[int, int]  # run of blocks and piece of it; START or END outside them: the part and index of a ``Site``
+AFTER = 1 << 20  # as piece: what stands behind a run of blocks, before the next or the head
 
 
 def spots_of(model: ModelSpec) -> list[tuple[Part, Spot]]:

@@ -6,6 +6,7 @@ Sources: torch/distributed/fsdp/_flat_param.py (``_init_flat_param_and_metadata`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from estimators.devices import DEVICES
@@ -183,10 +184,14 @@ def rank_states(plan: Plan) -> tuple[int, int]:
     With original parameters the optimizer sees a rank's slice of each, without padding, and none of a tensor that lies
     elsewhere; without them it sees the flat shard.
     """
-    ranks = range(plan.shards)
-    if plan.shards > MANY_RANKS:
-        ranks = sorted({0, 1, plan.shards // 2, plan.shards - 2, plan.shards - 1})  # type: ignore[assignment]
-    return max((_states_on(plan, rank) for rank in ranks), key=lambda s: s[0])
+    return max((_states_on(plan, rank) for rank in _ranks(plan)), key=lambda s: s[0])
+
+
+def _ranks(plan: Plan) -> Sequence[int]:
+    """Those that can have most."""
+    if plan.shards <= MANY_RANKS:
+        return range(plan.shards)
+    return sorted({0, 1, plan.shards // 2, plan.shards - 2, plan.shards - 1})
 
 
 def _states_on(plan: Plan, rank: int) -> tuple[int, int]:
@@ -207,3 +212,18 @@ def _slices(flat: Flat, rank: int, original: bool) -> list[tuple[Parameter, int]
     low, high = rank * flat.shard, (rank + 1) * flat.shard
     cut = [(p, min(high, begin + elements(p)) - max(low, begin)) for p, begin in flat.real]
     return [(p, numel) for p, numel in cut if numel > 0]
+
+
+@lru_cache(maxsize=1024)
+def largest_slice(plan: Plan) -> int:
+    """Elements of the largest tensor that the optimizer of any rank steps: a flat shard, or a slice of an original."""
+    root, others = sharding.units(plan.model, plan.wrap, False)
+    flats = (flat for unit in (root, *others) for flat in flats_of(unit, plan))
+    return max(
+        (n for flat in flats for rank in _ranks(plan) for p, n in _slices(flat, rank, plan.original) if _steps(p, flat, plan)),
+        default=0,
+    )  # fmt: skip
+
+
+def _steps(parameter: Parameter, flat: Flat, plan: Plan) -> bool:
+    return parameter.trainable if plan.original else any(p.trainable for p, _ in flat.real)
