@@ -111,11 +111,14 @@ class Coordinator:
         kind, phase, path, owned, spot = call
         if shift and owned:
             owned = tuple([i + shift for i in owned])
+        before = self.spot
         # outside blocks: in forward behind the last block until the head is there; in backward the end, then the start
         if spot:
             self.spot = (spot[0], spot[1] + step) if step else spot
         elif kind == FETCH and owned and 0 <= self.spot[0] < END:
             self.spot = (START, 0) if self.phase == "backward" else (self.spot[0], AFTER)
+        if self.spot != before:
+            self._now()
         if kind == FETCH:
             self._fetch(phase, path, owned)
         elif kind == RELEASE:
