@@ -43,6 +43,8 @@ def trust(estimate: Estimate) -> str:
     if best is None:
         return f"{what}: {NOT_SCORED}"
     scope = " x ".join(str(best[k]) for k in ("engine", "method", "stack") if best.get(k))
+    if best["n"] == 1:
+        return f"{what}: checked as {scope} on 1 measured case, within {100 * best['p90']:.0f} %"
     return f"{what}: checked as {scope} on {best['n']} measured cases, 90 % of them within {100 * best['p90']:.0f} %"
 
 

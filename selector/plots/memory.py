@@ -259,8 +259,11 @@ def difference(a: Estimate, b: Estimate, *, width: float = 7.5) -> Figure:
         axis.set_ylim(0, top_of(highest, a.gpu.capacity) * 1.05)
         card_line(axis, a.gpu.capacity, has(a, "gpu"))
         axis.set_xticks(range(len(names)), names)
-        axis.tick_params(axis="x", length=0)
-        axis.set_xlabel("instant of the run; numbers: GiB of tensors, bold at the peak of a strategy")
+        narrow = width < NARROW
+        axis.tick_params(axis="x", length=0, labelsize=7.5 if narrow else 9)
+        axis.set_xlabel(
+            f"instant of the run; numbers: GiB of tensors,{chr(10) if narrow else ' '}bold at the peak of a strategy"
+        )
         axis.set_ylabel(PLACES["gpu"])
         axis.grid(axis="y")
         head(figure, axis, f"A {printable(a.strategy, 40)} and B {printable(b.strategy, 40)}", a, width)

@@ -28,6 +28,7 @@ pre{background:#f5f5f5;padding:.7em;font-size:.8rem;line-height:1.4;white-space:
 code{font-size:.9em}
 .quiet{color:#555;font-size:.9rem}
 .pictures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem}
+svg.tree{display:block;width:100%;max-width:30rem;height:auto;margin:.5em 0}
 svg.plot{display:block;width:100%;max-width:34rem;height:auto}
 summary{cursor:pointer;padding:.25em 0}
 @media (max-width:30rem){body{padding:12px}td,th{padding-right:.4em}

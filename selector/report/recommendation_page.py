@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from estimators.errors import AdvisorError
@@ -13,7 +14,6 @@ from selector.report.markup import bullets, facts, page, paragraph, pre, section
 from selector.report.recommendation import settings_text
 from selector.report.text import speed
 from selector.report.tree_svg import tree_svg
-from selector.tree import size_of
 
 if TYPE_CHECKING:
     from selector.recommendation import Recommendation
@@ -62,7 +62,7 @@ def _headline(answer: Recommendation, estimate: Estimate | None) -> str:
 
 
 def _answer(answer: Recommendation, estimate: Estimate | None) -> str:
-    said = paragraph(answer.headline.partition("; run: ")[0] + ".")
+    said = paragraph(re.split("; run: |; what would stands", answer.headline)[0] + ".")  # the command stands below
     if estimate is None or answer.strategy is None:
         return said + paragraph("Ask what would fit:") + pre(answer.next_command)
     rows = [("strategy", answer.strategy), ("engine", answer.engine or "")]
@@ -84,7 +84,7 @@ def _answer(answer: Recommendation, estimate: Estimate | None) -> str:
 
 
 def _path(answer: Recommendation) -> str:
-    drawn = tree_svg(answer.reading, size_of(answer.question.model)[0])
+    drawn = tree_svg(answer.reading)
     steps = [(s.question, s.answer, s.because, s.source) for s in answer.path]
     return drawn + table(("question", "answer", "because", "source"), steps, stack=True)
 

@@ -1,117 +1,156 @@
-"""The decision tree as SVG with the path lit: indented, so that a phone can show it."""
+"""The decision tree as a picture (SVG) with the way that was taken lit. No script, no font of its own, no library.
+
+One drawing for reports and for the page, made for a phone's width; it grows with its container. ``currentColor`` draws
+what was not taken, so that it can be read on light and dark pages; what was taken is thicker and coloured, so that print
+without colour shows it too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
-from textwrap import wrap
+from itertools import pairwise
 
-from selector.tree.data import LEAVES, QUESTIONS, ROOT
-from selector.tree.nodes import Amendment, Answer
+from selector.tree.data import LEAVES, QUESTIONS
+from selector.tree.draw import edges
 from selector.tree.walk import Reading
 
-WIDTH, LINE, STEP, TOP = 400, 26, 20, 8
-LIT, DIM, TEXT = "#0550ae", "#b8b8b8", "#1a1a1a"
-FONT = 'font-family="system-ui,DejaVu Sans,sans-serif"'
-LETTERS = 52  # of a line of small type across the picture
+WIDTH, HEIGHT = 360, 424
+LIT = "#0969da"
+BOX = (114, 46)  # of a node
+LEAN = 44  # how far from the middle of a node its lines may begin
+# centre of each node; a test demands one for every node of the tree
+PLACES = {
+    "size": (180, 30), "compile": (62, 140), "team": (180, 140), "deepspeed_experience": (62, 250),
+    "ddp": (58, 366), "fsdp": (180, 366), "deepspeed": (302, 366),
+}  # fmt: skip
+# where a line carries its label, as a share of its length; in the middle where it does not stand here
+LABELS = {
+    ("size", "deepspeed"): 0.11, ("compile", "fsdp"): 0.4, ("team", "fsdp"): 0.2, ("team", "deepspeed"): 0.6,
+    ("deepspeed_experience", "deepspeed"): 0.6,
+}  # fmt: skip
+Say = Callable[[str], str]
 
 
-def tree_svg(reading: Reading, billions: float | None = None) -> str:
-    """An ``<svg>`` element of the whole tree; answers on the way are bold and dark, the others grey.
+def way(reading: Reading) -> tuple[tuple[str, str], ...]:
+    """The edges that were taken, as (from, to), with those that an amendment added."""
+    nodes = [step.id for step in reading.path]
+    for rule in reading.amendments:
+        if rule.at in LEAVES and rule.at not in nodes and rule.to:
+            nodes.append(rule.at)
+    nodes.append(reading.leaf)
+    return tuple(pairwise(nodes))
 
-    ``billions`` decides between two answers of the same name ("not given, at most 13B" and "above 13B").
-    """
-    drawing = _Drawing(reading, billions)
-    drawing.question(ROOT, 0, True)
-    drawing.amended()
-    words = f"decision tree, policy {reading.policy}: the way leads to {LEAVES[reading.leaf].text}"
+
+def tree_svg(reading: Reading, say: Say = str, chinese: bool = False) -> str:
+    """The tree of a reading. ``say`` translates answers and leaves; questions have their own Chinese."""
+    lit = set(way(reading))
+    answers = {(step.id, step.answer) for step in reading.path}
+    passed = {node for pair in lit for node in pair}
+    told = f"{reading.policy}: {' > '.join((*(s.answer for s in reading.path), LEAVES[reading.leaf].text))}"
+    parts = [
+        f'<svg class="tree" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(told)}" '
+        f'xmlns="http://www.w3.org/2000/svg" '
+        f'font-family="system-ui,sans-serif" font-size="10" fill="currentColor">'
+    ]
+    drawn = list(_lines(reading.policy, lit, answers, say))
+    parts += [line for line, _ in drawn] + [label for _, label in drawn]
+    for node in (*QUESTIONS, *LEAVES):
+        if node in QUESTIONS:
+            text = QUESTIONS[node].chinese if chinese else QUESTIONS[node].text
+        elif any(to == node for _, to, _, _ in edges(reading.policy)):
+            text = say(LEAVES[node].text)
+            text = f"{text} | {reading.strategy}" if node == reading.leaf else text
+        else:
+            continue
+        parts.append(_node(node, text, node in passed))
+    return "".join(parts) + "</svg>"
+
+
+def _lines(
+    policy: str, lit: set[tuple[str, str]], answers: set[tuple[str, str]], say: Say
+) -> Iterator[tuple[str, str]]:
+    """Each pair of nodes once: its line and its label."""
+    pairs: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for source, to, label, rule in edges(policy):
+        pairs.setdefault((source, to), []).append((label, rule))
+    for (source, to), found in pairs.items():
+        taken = (source, to) in lit
+        if all(rule for _, rule in found) and not taken:
+            continue  # an amendment that did not apply: only what the documents drew
+        label, amended = _said(source, to, answers, taken) if source in QUESTIONS else ("", taken)
+        style = f'stroke="{LIT}" stroke-width="3"' if taken else 'stroke="currentColor" stroke-opacity=".35"'
+        dash = ' stroke-dasharray="5 3"' if taken and amended else ""
+        drawn = f'<path class="{"lit" if taken else "way"}" d="{_curve(source, to)}" fill="none" {style}{dash}/>'
+        yield drawn, _label((source, to), say(label), taken)
+
+
+def _said(source: str, to: str, answers: set[tuple[str, str]], taken: bool) -> tuple[str, bool]:
+    """The answer that a line stands for, and whether only an amendment leads from that answer there."""
+    here = [answer for answer in QUESTIONS[source].answers if answer.to == to]
+    own = [answer for answer in QUESTIONS[source].answers if (source, answer.id) in answers]
+    chosen = [answer for answer in own if answer in here]
+    return (chosen or own if taken else here)[0].text, not chosen
+
+
+def _curve(source: str, to: str) -> str:
+    """A straight line downwards; a bow under the row between nodes of one row."""
+    (x1, y1), (x2, y2) = _ends(source, to)
+    if PLACES[source][1] == PLACES[to][1]:
+        return f"M{x1} {y1}Q{(x1 + x2) / 2} {y1 + 42} {x2} {y1}"
+    return f"M{x1} {y1}L{x2} {y2}"
+
+
+def _ends(source: str, to: str) -> tuple[tuple[float, float], tuple[float, float]]:
+    """From the lower edge of one node, on the side of the other, to the upper edge of that."""
+    (x1, y1), (x2, y2) = PLACES[source], PLACES[to]
+    if y1 == y2:
+        return (x1, y1 + BOX[1] / 2), (x2, y2 + BOX[1] / 2)
+    lean = max(-LEAN, min(LEAN, 0.4 * (x2 - x1)))
+    return (x1 + lean, y1 + BOX[1] / 2), (x2, y2 - BOX[1] / 2)
+
+
+def _label(pair: tuple[str, str], text: str, taken: bool) -> str:
+    if not text:
+        return ""
+    (x1, y1), (x2, y2) = _ends(*pair)
+    at = LABELS.get(pair, 0.5)
+    x, y = x1 + (x2 - x1) * at, y1 + (y2 - y1) * at + 3
+    weight = f' font-weight="bold" fill="{LIT}"' if taken else ' fill-opacity=".75"'
     return (
-        f'<svg role="img" class="plot" aria-label="{escape(words)}" viewBox="0 0 {WIDTH} {drawing.y + TOP}" {FONT} '
-        f'font-size="13">{"".join(drawing.parts)}</svg>'
+        f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="middle" font-size="9" paint-order="stroke" '
+        f'stroke="var(--page,#fff)" stroke-width="4"{weight}>{escape(text)}</text>'
     )
 
 
-class _Drawing:
-    """Rows from top to bottom; ``y`` is where the next begins."""
+def _node(node: str, text: str, taken: bool) -> str:
+    x, y = PLACES[node]
+    width, height = BOX
+    round_ = 4 if node in QUESTIONS else height / 2
+    style = (
+        f'stroke="{LIT}" stroke-width="2.5"' if taken else 'stroke="currentColor" stroke-opacity=".45"'
+    )  # fmt: skip
+    rows = list(_wrapped(text))
+    first = y + 3.5 - 5.5 * (len(rows) - 1)
+    lines = "".join(f'<tspan x="{x}" y="{first + 11 * i:.1f}">{escape(row)}</tspan>' for i, row in enumerate(rows))
+    weight = ' font-weight="bold"' if taken else ' fill-opacity=".8"'
+    return (
+        f'<g class="{"lit" if taken else "node"}" data-node="{node}"><rect x="{x - width / 2}" y="{y - height / 2}" '
+        f'width="{width}" height="{height}" rx="{round_}" fill="var(--page,#fff)" {style}/>'
+        f'<text text-anchor="middle"{weight}>{lines}</text></g>'
+    )
 
-    def __init__(self, reading: Reading, billions: float | None) -> None:
-        self.reading, self.billions = reading, billions
-        self.answers = {step.id: step.answer for step in reading.path}
-        self.parts: list[str] = []
-        self.y = TOP
 
-    def text(self, x: float, words: str, *, lit: bool, size: int = 13, colour: str = "") -> None:
-        weight = ' font-weight="bold"' if lit else ""
-        self.parts.append(
-            f'<text x="{x:.0f}" y="{self.y + 17}" font-size="{size}" fill="{colour or (TEXT if lit else "#6a6a6a")}"{weight}>'
-            f"{escape(words)}</text>"
-        )
-
-    def line(self, x1: float, y1: float, x2: float, y2: float, lit: bool) -> None:
-        colour, wide = (LIT, 3) if lit else (DIM, 1.2)
-        ends = f'x1="{x1:.0f}" y1="{y1:.0f}" x2="{x2:.0f}" y2="{y2:.0f}"'
-        self.parts.append(f'<line {ends} stroke="{colour}" stroke-width="{wide}"/>')
-
-    def question(self, node: str, depth: int, lit: bool) -> None:
-        """A question, its answers below it, and what each leads to."""
-        asked = QUESTIONS[node]
-        lit = lit and node in self.answers
-        x = 6 + depth * STEP
-        self.text(x, asked.text, lit=lit)
-        self.y += LINE
-        start, taken = self.y - 4, self.taken(node) if lit else None
-        ends: list[tuple[float, bool]] = []
-        for answer in asked.answers:
-            on = answer is taken
-            ends.append((self.y + 12, on))
-            self.answer(answer, x + STEP, depth, on)
-        for end, on in sorted(ends, key=lambda e: e[1]):  # the lit line over the others
-            self.line(x + 5, start, x + 5, end, on)
-            self.line(x + 5, end, x + STEP - 3, end, on)
-
-    def answer(self, answer: Answer, x: float, depth: int, on: bool) -> None:
-        if answer.to in LEAVES:
-            self.text(x, answer.text, lit=on)
-            left = x + 14 + (8.6 if on else 7.6) * len(answer.text)
-            self.leaf(left, LEAVES[answer.to].text, on)
-            self.y += LINE
-            return
-        self.text(x, answer.text, lit=on)
-        self.y += LINE
-        self.question(answer.to, depth + 1, on)
-
-    def leaf(self, x: float, words: str, on: bool) -> None:
-        wide = 18 + (9.2 if on else 8.2) * len(words)
-        fill, stroke = ("#e6f0ff", LIT) if on else ("#fafafa", DIM)
-        self.parts.append(
-            f'<rect x="{x:.0f}" y="{self.y + 1}" width="{wide:.0f}" height="22" rx="5" fill="{fill}" stroke="{stroke}" '
-            f'stroke-width="{2 if on else 1}"/>'
-        )
-        self.text(x + 8, words, lit=on)
-
-    def taken(self, node: str) -> Answer | None:
-        """The answer that was given at a question; of two with one name the one that the size means."""
-        found = [a for a in QUESTIONS[node].answers if a.id == self.answers.get(node)]
-        for answer in found:
-            small = answer.up_to_billions is None or self.billions is None or self.billions <= answer.up_to_billions
-            if len(found) == 1 or small:
-                return answer
-        return found[-1] if found else None
-
-    def amended(self) -> None:
-        """Below the tree: rules that have aged and led elsewhere, and where the way ends."""
-        moved: Sequence[Amendment] = [a for a in self.reading.amendments if a.to or a.strategy]
-        for rule in moved:
-            goes = LEAVES[rule.to].text if rule.to in LEAVES else rule.to or rule.strategy or ""
-            self.parts.append(f'<line x1="6" x2="{WIDTH - 6}" y1="{self.y + 6}" y2="{self.y + 6}" stroke="{LIT}" '
-                              'stroke-dasharray="4 3"/>')  # fmt: skip
-            self.y += 6
-            self.text(6, f"amended at {rule.at}: {goes.replace('_', ' ')}", lit=True, colour=LIT)
-            self.y += LINE - 4
-            for line in wrap(rule.today, LETTERS):
-                self.text(6, line, lit=False, size=12)
-                self.y += 17
-        self.y += 6
-        self.text(6, "the way ends at:", lit=False)
-        self.leaf(118, f"{LEAVES[self.reading.leaf].text}: {self.reading.strategy}", True)
-        self.y += LINE
+def _wrapped(text: str, letters: int = 19) -> Iterator[str]:
+    """Lines of a node; a bar parts lines, as a long name does at its plus signs."""
+    for part in text.split(" | "):
+        words: Sequence[str] = part.replace("+", " +").split(" ") if len(part) > letters else [part]
+        line = ""
+        for word in words:
+            joined = f"{line}{'' if word.startswith('+') else ' '}{word}" if line else word
+            if line and len(joined) > letters:
+                yield line
+                line = word
+            else:
+                line = joined
+        yield line

@@ -13,11 +13,12 @@ from estimators.units import gib
 from estimators.values import dataclass
 from selector.report.recommendation import sections, settings_text
 from selector.report.text import METHOD_WORDS, by_verdict, speed
+from selector.report.tree_svg import tree_svg
 from selector.ui.html import Markup, badge, element, folded, join, listed, memory_bar, message, strategy, table
 from selector.ui.link import Values
+from selector.ui.phrases import english_left, said
 from selector.ui.questions import recommendation
 from selector.ui.texts import Words, has, words
-from selector.ui.tree import tree_svg
 
 if TYPE_CHECKING:
     from selector.near import Alternative
@@ -56,7 +57,7 @@ def answer(values: Values, language: str, local: bool) -> Answer:
     def summary() -> str:
         nonlocal found
         found = recommendation(values, local)
-        return _summary(found, words(language))
+        return _summary(found, language)
 
     top = kindly(summary, language)
     if found is None:
@@ -79,28 +80,30 @@ def about(found: Recommendation, say: Words) -> Markup:
     if work:
         parts += [
             say(f"method.{work.method}") if has(f"method.{work.method}") else METHOD_WORDS[work.method], work.precision,
-            say("about.tokens", batch=work.micro_batch, tokens=f"{work.seq_len:,}"), f"stack {work.stack}",
+            say("about.tokens", batch=work.micro_batch, tokens=f"{work.seq_len:,}"), say("about.stack", stack=work.stack),
         ]  # fmt: skip
     return element("p", " · ".join(parts), "about")
 
 
-def _summary(found: Recommendation, say: Words) -> str:
+def _summary(found: Recommendation, language: str) -> str:
+    say = words(language)
     estimate = found.estimate
     if estimate is None or found.strategy is None:
         head = element("div", join((element("h2", say("nothing.fits")), badge("no", say))), "choice")
-        return element("div", join((about(found, say), head, _alternatives(found, say, opened=True))), "summary")
+        return element("div", join((about(found, say), head, _alternatives(found, language, opened=True))), "summary")
     head = element("div", join((element("h2", strategy(found.strategy)), badge(estimate.verdict, say))), "choice")
-    parts = [about(found, say), head, memory_bar(estimate, say, legend=True), _facts(found, estimate, say)]
+    parts = [about(found, say), head, memory_bar(estimate, say, legend=True), _facts(found, estimate, language)]
     if found.choice is None and found.rejected:
-        parts.append(message(say("does.not.fit"), found.rejected[0].why, "note"))
+        parts.append(message(say("does.not.fit"), said(found.rejected[0].why, language), "note"))
     if found.commands and found.choice is not None:
         command = element("pre", found.commands["launch"], "command")
         parts.append(folded(say("launch"), command))
-    parts.append(_alternatives(found, say))
+    parts.append(_alternatives(found, language))
     return element("div", join(parts), "summary")
 
 
-def _facts(found: Recommendation, estimate: Estimate, say: Words) -> Markup:
+def _facts(found: Recommendation, estimate: Estimate, language: str) -> Markup:
+    say = words(language)
     instant = say(f"instant.{estimate.peak.name}")
     facts = [
         (say("fact.gpu"), say("fact.gpu.value", used=gib(estimate.gpu.process.expected, 1),
@@ -112,13 +115,14 @@ def _facts(found: Recommendation, estimate: Estimate, say: Words) -> Markup:
     if speed(estimate):
         facts.append((say("fact.speed"), f"{speed(estimate):,.0f}"))
     if found.settings:
-        facts.append((say("fact.settings"), settings_text(found.settings)))
+        facts.append((say("fact.settings"), said(settings_text(found.settings), language)))
     return element(
         "dl", join(element("div", join((element("dt", name), element("dd", value)))) for name, value in facts), "facts"
     )
 
 
-def _alternatives(found: Recommendation, say: Words, opened: bool = False) -> Markup:
+def _alternatives(found: Recommendation, language: str, opened: bool = False) -> Markup:
+    say = words(language)
     if not found.alternatives:
         return Markup("")
 
@@ -126,7 +130,7 @@ def _alternatives(found: Recommendation, say: Words, opened: bool = False) -> Ma
         estimate = other.estimate
         return (
             strategy(other.strategy), badge(estimate.verdict, say), gib(estimate.gpu.process.expected, 1),
-            gib(estimate.host.expected, 0), settings_text(other.changes),
+            gib(estimate.host.expected, 0), said(settings_text(other.changes), language),
         )  # fmt: skip
 
     titles = [say(f"column.{name}") for name in ("strategy", "verdict", "gpu", "host", "with")]
@@ -177,17 +181,27 @@ def _why(found: Recommendation, language: str) -> str:
     say = words(language)
     picture = tree_svg(found.reading, lambda t: say(f"tree.{t}") if has(f"tree.{t}") else t, language == "zh")
     parts: list[object] = []
-    if language == "zh":
+    written = dict(sections(found))
+    lines = [
+        found.headline,
+        *(line for several in written.values() for line in several),
+        *(r.why for r in found.rejected),
+    ]
+    if english_left(lines, language):
         parts.append(element("p", say("english.reasons"), "quiet"))
     sides = [element("div", Markup(picture), "picture")]
-    told = [element("p", found.headline, "headline")]
-    for number, (title, lines) in enumerate(sections(found)):
+    told = [element("p", said(found.headline, language), "headline")]
+    for number, (title, lines) in enumerate(written.items()):
         told.append(
-            folded(say(f"section.{title}") if has(f"section.{title}") else title, listed(lines), number in (0, 2))
+            folded(
+                say(f"section.{title}") if has(f"section.{title}") else title,
+                listed(said(line, language) for line in lines),
+                number in (0, 2),
+            )
         )
     by_reason: dict[str, list[str]] = {}
     for out in found.rejected:
-        by_reason.setdefault(out.why, []).append(out.strategy)
+        by_reason.setdefault(said(out.why, language), []).append(out.strategy)
     if by_reason:
         titles = [say("column.strategy"), say("column.why")]
         rows = [(join((strategy(n) for n in names), ", "), why) for why, names in by_reason.items()]

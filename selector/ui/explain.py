@@ -8,6 +8,7 @@ from selector.report.difference import Line, instants_in_common, lines, sentence
 from selector.ui.answer import about, estimates_of, kindly
 from selector.ui.html import Markup, category, element, folded, join, table
 from selector.ui.link import Values
+from selector.ui.phrases import said
 from selector.ui.questions import read, recommendation
 from selector.ui.texts import Words, words
 
@@ -35,7 +36,7 @@ def _explain(values: Values, language: str, local: bool) -> str:
     a, b = two(values, local)
     parts: list[object] = [about(recommendation(values, local), say), _answer(a, b, say)]
     largest = {a.peak.name, b.peak.name}
-    parts += [_instant(a, b, name, say, name in largest) for name in instants_in_common(a, b)]
+    parts += [_instant(a, b, name, language, name in largest) for name in instants_in_common(a, b)]
     return join(parts)
 
 
@@ -50,13 +51,15 @@ def _answer(a: Estimate, b: Estimate, say: Words) -> Markup:
     return element("p", told, "headline", title=sentence(a, b))
 
 
-def _instant(a: Estimate, b: Estimate, name: str, say: Words, opened: bool) -> Markup:
+def _instant(a: Estimate, b: Estimate, name: str, language: str, opened: bool) -> Markup:
+    say = words(language)
+
     def row(line: Line) -> tuple[object, ...]:
         gap = line.difference
         sign = "+" if gap > 0 else "−" if gap < 0 else ""
         where = "" if line.place == "gpu" else f" ({say('place.' + line.place)})"
         return (
-            join((element("b", line.name + where), element("small", line.formula))),
+            join((element("b", said(line.name, language) + where), element("small", line.formula))),
             category(line.category, say),
             readable(line.a_bytes), readable(line.b_bytes),
             element("span", sign + readable(abs(gap)) if gap else "–", "more" if gap > 0 else "less" if gap < 0 else ""),

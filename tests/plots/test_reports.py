@@ -142,16 +142,19 @@ def test_what_a_user_writes_is_text() -> None:
 
 
 def test_the_path_is_lit(answer: Recommendation) -> None:
-    drawn = tree_svg(answer.reading, 8.0)
-    bold = re.findall(r'font-weight="bold">([^<]*)<', drawn)
-    assert [unescape(b) for b in bold] == [
-        "How large is the model?", "7B to 30B", "What is the team's background?", "PyTorch", "FSDP", "FSDP: fsdp-full-shard",
-    ]  # fmt: skip
-    nobody = recommend("llama-13b", "8xH100").reading
-    assert "not given, at most 13B" in re.findall(r'font-weight="bold">([^<]*)<', tree_svg(nobody, 13.0))
-    assert "not given, above 13B" in re.findall(r'font-weight="bold">([^<]*)<', tree_svg(nobody, 20.0))
-    small = recommend("gpt2", "8xH100").reading
-    assert re.findall(r'font-weight="bold">([^<]*)<', tree_svg(small, 0.0))[-2:] == ["amended at fsdp: DDP", "DDP: ddp"]
+    def lit(drawn: str) -> set[str]:
+        return set(re.findall(r'<g class="lit" data-node="(\w+)"', drawn))
+
+    def said(drawn: str) -> list[str]:
+        return [unescape(text) for text in re.findall(r'font-weight="bold" fill="[^"]*">([^<]*)<', drawn)]
+
+    drawn = tree_svg(answer.reading)
+    assert (
+        drawn in answer.report() and lit(drawn) == {"size", "team", "fsdp"} and said(drawn) == ["7B to 30B", "PyTorch"]
+    )
+    assert said(tree_svg(recommend("llama-13b", "8xH100").reading)) == ["7B to 30B", "not given, at most 13B"]
+    small = tree_svg(recommend("gpt2", "8xH100").reading)  # an amendment leads on from FSDP
+    assert lit(small) >= {"fsdp", "ddp"} and "stroke-dasharray" in small
 
 
 @pytest.mark.usefixtures("by_hand")
