@@ -39,9 +39,8 @@ def _checking(paths: Sequence[str], target: str, values: Values, language: str, 
     known, note = _known(values, local, say)
     with beside_each_other(paths) as files, confined():
         findings = check_files(files, machine=Machine(), **known)  # the machine that serves is not the one that trains
-        parts: list[object] = [note, *_findings(findings, say)]
-        if language == "zh":
-            parts.append(element("p", say("english.reasons"), "quiet"))
+        english = element("p", say("english.reasons"), "quiet") if language == "zh" and (findings or target) else ""
+        parts: list[object] = [note, english, *_findings(findings, say)]
         if target:
             parts += [kindly(_converted, language, path, target, known, say) for path in files if path.suffix != ".py"]
     return join(parts)
