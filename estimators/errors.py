@@ -29,7 +29,8 @@ class UnknownName(InputError):
     def __init__(self, what: str, name: str, known: Iterable[str], hint: str = "") -> None:
         self.suggestions = closest(name, known)
         near = f"; did you mean {' or '.join(self.suggestions)}?" if self.suggestions else ""
-        super().__init__(f"unknown {what} {short(name)}{near}{' ' + hint if hint else ''}")
+        joint = " " if near or hint.startswith("(") else "; "
+        super().__init__(f"unknown {what} {short(name)}{near}{joint + hint if hint else ''}")
 
 
 class IllegalCombination(InputError):

@@ -13,7 +13,7 @@ from estimators.errors import AdvisorError, IllegalCombination, NotModelled
 from estimators.host import host_terms
 from estimators.model import resolve_model
 from estimators.model.methods import trained
-from estimators.model.positions import learned_positions
+from estimators.model.positions import default_length, learned_positions
 from estimators.model.spec import ModelSpec
 from estimators.result import INSTANTS, Instant, Interval, Pending, Term, merged, sizes_of
 from estimators.run import Run
@@ -206,7 +206,7 @@ class Estimate:
             notes.append("host RAM is not judged: give --host-memory")
         longest, asked = learned_positions(self.run.model), self.run.workload.seq_len
         if longest is not None and asked > longest:
-            notes.append(f"{self.run.model.name} has {longest:,} learned positions: {asked:,} tokens a sequence end in an "
+            notes.append(f"{self.run.model.name} has {longest:,} positions: {asked:,} tokens a sequence end in an "
                          f"IndexError; give --seq-len {longest}")  # fmt: skip
         if self.not_counted:
             notes.append(f"activations are not counted: {self.not_counted}")
@@ -234,7 +234,12 @@ def resolve(
     spec = resolve_model(model)
     where = parse_cluster(cluster) if isinstance(cluster, str) else cluster
     how = parse_strategy(strategy) if isinstance(strategy, str) else strategy
-    asked = fields["workload"] if "workload" in fields else workload(**fields)
+    length = default_length(spec, fields) if "workload" not in fields else None
+    asked = (
+        fields["workload"]
+        if "workload" in fields
+        else workload(**({**fields, "seq_len": length} if length else fields))
+    )
     check_ranks(how, where)
     return _run(spec, where, how, asked, device)
 

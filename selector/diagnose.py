@@ -29,6 +29,7 @@ from selector.diagnosis.signatures import CONFIG, HOST, SIGNATURES, instant_of
 from selector.diagnosis.sizes import Match, matches
 
 MAX_LINES, MAX_LINE = 50_000, 2_000
+NEAR = 0.5  # of what was allocated: an instant expected to hold less is not where it failed
 _WORLD = re.compile(r"\bworld[_ ]size['\"]?\s*[:=]\s*(\d{1,6})|nproc[_-]per[_-]node[= ](\d{1,4})", re.IGNORECASE)
 OOM, UNKNOWN = "gpu-oom", "unknown"
 
@@ -140,11 +141,19 @@ def _gpu(
     at = next((i for i, line in enumerate(lines) if "out of memory" in line), 0)
     framed = instant_of(lines, at)
     same = matches(message.tried, model, ranks, found, framed)
-    instant = framed or next((m.instant for m in same if m.instant), None)
+    instant = framed or next((m.instant for m in same if m.instant and _holds(m.instant, message, found)), None)
     causes = tuple(explained(message, same, instant, found, at + 1))
     short = message.shortage if found is not None and found.gpu.process.expected < found.gpu.capacity else 0
     mends = remedies(found, model, short) if found is not None and model is not None else ()
     return Diagnosis(OOM, instant, causes, message, same, found, mends, tuple(notes))
+
+
+def _holds(instant: str, message: OutOfMemory, found: Estimate | None) -> bool:
+    """Whether the estimate of an instant comes near what was allocated when the allocation failed."""
+    if found is None or message.allocated is None:
+        return True
+    expected = next((i.gpu_bytes for i in found.instants if i.name == instant), None)
+    return expected is None or expected >= NEAR * message.allocated
 
 
 def _ranks(lines: Sequence[str]) -> int | None:

@@ -118,8 +118,10 @@ class Plan:
             )
             return f"adding GPUs pays up to {knee.gpus}: {limit}"
         load = after.run.workload
+        change = after.speed / knee.speed - 1
+        faster = f"{abs(change):.0%} {'faster' if change > 0 else 'slower'}"
         return (
-            f"from {knee.gpus} to {after.gpus} GPUs the whole becomes {after.speed / knee.speed - 1:+.0%} faster: with "
+            f"from {knee.gpus} to {after.gpus} GPUs the whole becomes {faster}: with "
             f"{load.grad_accum * load.micro_batch * load.seq_len:,} tokens per GPU and step, "
             f"{after.run.strategy.name} spends {_waiting(after)}"
         )

@@ -8,6 +8,7 @@ from typing import Any
 from estimators.cluster import Cluster, parse_cluster
 from estimators.errors import IllegalCombination, InputError, UnknownName, short
 from estimators.model import resolve_model
+from estimators.model.positions import default_length
 from estimators.model.spec import ModelSpec
 from estimators.strategy import Strategy, parse_strategy
 from estimators.values import dataclass, field, replace
@@ -125,8 +126,13 @@ def ask(
     asked = workload(**fields, compile=compile or None)  # refuses what is wrong
     given = {name: getattr(asked, name) for name in given}
     where = parse_cluster(cluster, **facts) if isinstance(cluster, str) else with_facts(cluster, facts)
+    spec = resolve_model(model)
+    notes: tuple[str, ...] = ()
+    if (length := default_length(spec, given)) is not None:
+        given["seq_len"] = length
+        notes = (f"{spec.name} has {length:,} positions: sequences of {length:,} tokens, not the usual 2,048",)
     question = Question(
-        model=resolve_model(model), cluster=where, fields=given, team=team,
+        model=spec, notes=notes, cluster=where, fields=given, team=team,
         deepspeed_experience=deepspeed_experience, policy=check_policy(policy), goal=goal,
         allow=_allowed(allow), strategy=parse_strategy(strategy) if isinstance(strategy, str) else strategy,
         global_batch=None if global_batch is None else whole_number("global_batch", global_batch, MAX_GLOBAL_BATCH),

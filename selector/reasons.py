@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from estimators.memory import Estimate
-from estimators.units import gib
+from estimators.units import GIB, gib, readable
 from estimators.values import replace
 from selector.candidates import Candidate, Rejection
 from selector.cost import OFFLOAD_WORDS, offload_rank, tokens_per_second
@@ -26,12 +26,23 @@ def binding(estimate: Estimate) -> str:
     """The instant that needs most, and the term that is largest in it."""
     terms = [t for t in estimate.peak.terms if t.place == "gpu"]
     most = max(terms, key=lambda t: t.bytes) if terms else None
-    return estimate.peak.name + (f" binds, mostly {most.name} ({gib(most.bytes, 1)} GiB)" if most else "")
+    return estimate.peak.name + (f" binds, mostly {most.name} ({size(most.bytes)})" if most else "")
+
+
+def size(num_bytes: int) -> str:
+    """GiB with one digit, a smaller unit where that would read 0.0."""
+    return f"{gib(num_bytes, 1)} GiB" if num_bytes >= GIB / 20 else readable(num_bytes)
 
 
 def use_of_card(estimate: Estimate) -> str:
     """``31.2 of 79.1 GiB``: the whole process against what the card reports."""
-    return f"{gib(estimate.gpu.process.expected, 1)} of {gib(estimate.gpu.capacity, 1)} GiB"
+    return against(estimate.gpu.process.expected, estimate.gpu.capacity)
+
+
+def against(num_bytes: float, capacity: int) -> str:
+    """``31.2 of 79.1 GiB``, with as many digits as tell the two apart (three at most)."""
+    digits = next((d for d in (1, 2) if gib(num_bytes, d) != gib(capacity, d)), 3)
+    return f"{gib(num_bytes, digits)} of {gib(capacity, digits)} GiB"
 
 
 def reasons(question: Question, ranking: Ranking, rejected: Sequence[Rejection]) -> list[str]:
@@ -71,7 +82,7 @@ def against_tree(question: Question, ranking: Ranking, rejected: Sequence[Reject
         why = own.why if own else "no strategy of that engine is legal"
         return f"{says}, which is out here ({why}); {choice.name} is not"
     if tree.tier != choice.tier:
-        return f"{says} ({tier_words(tree)}); {choice.name} is better here ({tier_words(choice)})"
+        return f"{says} ({tier_words(tree)}{slower(tree, choice)}); {choice.name} is better here ({tier_words(choice)})"
     if question.goal == "simplest":
         return f"{says}; {choice.name} is simpler"
     if tree.strategy.is_sharded and not choice.strategy.is_sharded and tree.cost.within(choice.cost, TREE_MARGIN):
@@ -80,6 +91,14 @@ def against_tree(question: Question, ranking: Ranking, rejected: Sequence[Reject
         f"{says}; {choice.name} is better here: {tree.name} costs {tree.cost.against(choice.cost)}, more than the "
         f"{TREE_MARGIN:.0%} that the tree is given"
     )
+
+
+def slower(tree: Candidate, choice: Candidate) -> str:
+    """How much slower the tree's is, where both speeds are known."""
+    rates = [tokens_per_second(c.estimate) for c in (tree, choice)]
+    if not rates[0] or not rates[1] or rates[0] >= rates[1]:
+        return ""
+    return f", {rates[0]:,.0f} tokens per second and GPU instead of {rates[1]:,.0f}"
 
 
 def tier_words(candidate: Candidate) -> str:
@@ -97,8 +116,8 @@ def tier_words(candidate: Candidate) -> str:
 def verdict_sentences(choice: Candidate) -> Iterator[str]:
     estimate = choice.estimate
     if choice.verdict == "tight":
-        high = gib(estimate.gpu.process.high, 1)
-        yield f"tight: it is expected to fit, but may need up to {high} GiB of {gib(estimate.gpu.capacity, 1)}"
+        high = against(estimate.gpu.process.high, estimate.gpu.capacity)
+        yield f"tight: it is expected to fit, but may need up to {high}"
     elif choice.verdict == "unknown":
         yield f"unknown whether it fits: {estimate.reason}; it was not ruled out"
     elif choice.verdict == "no":
@@ -138,7 +157,7 @@ def settings_sentences(choice: Candidate) -> Iterator[str]:
         stack = choice.estimate.run.workload.stack
         yield f"precision {settings['precision']}: stack {stack} has no words for mixed precision with this strategy"
     if "optimizer" in settings:
-        yield f"{settings['optimizer']}: with 32-bit states nothing fits on the GPUs"
+        yield f"{settings['optimizer']}: with 32-bit states nothing fits for sure on the GPUs"
     if "micro_batch" in settings:
         yield (
             f"micro-batch {settings['micro_batch']} x accumulation {settings['grad_accum']}: the largest that fits, "

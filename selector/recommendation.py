@@ -94,7 +94,8 @@ class Recommendation:
         if self.choice is None:
             return {}
         method = {} if self.choice.method == self.question.methods[0] else {"method": self.choice.method}
-        precision = {"precision": self.choice.estimate.run.workload.precision} if self.question.notes else {}
+        work, said = self.choice.estimate.run.workload, " ".join(self.question.notes)
+        precision = {"precision": work.precision} if " precision " in said else {}
         return {**method, **precision, **self.choice.settings}
 
     @cached_property

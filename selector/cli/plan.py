@@ -59,6 +59,7 @@ def question_of(parsed: argparse.Namespace) -> Question:
     """The command line, resolved."""
     from estimators.cluster import parse_cluster
     from estimators.model import resolve_model
+    from estimators.model.positions import default_length
     from estimators.workload import whole_number, workload
     from selector.plan import BATCH_TOKENS, Question, counts_up_to, strategy_names
 
@@ -70,6 +71,8 @@ def question_of(parsed: argparse.Namespace) -> Question:
         raise InputError(f"--gpu {short(parsed.gpu)} has a count; name the card alone, and --gpus-per-node")
     tokens = quantity(parsed.tokens, TOKEN_UNITS, "--tokens", "300B or 15T")
     fields = workload_fields(parsed)
+    model = resolve_model(parsed.model, trust_remote_code=parsed.trust_remote_code)
+    fields |= {"seq_len": length} if (length := default_length(model, fields)) else {}
     seq_len = workload(**fields).seq_len
     sequences = None
     if parsed.global_batch:
@@ -78,7 +81,6 @@ def question_of(parsed: argparse.Namespace) -> Question:
         sequences = max(1, BATCH_TOKENS // seq_len)
     tflops = quantity(parsed.tflops, {"": 1.0}, "--tflops", "312") if parsed.tflops else None
     bandwidth = quantity(parsed.bandwidth, {"": 1.0}, "--bandwidth", "2039") if parsed.bandwidth else None
-    model = resolve_model(parsed.model, trust_remote_code=parsed.trust_remote_code)
     return Question(model, cluster, tokens, fields, sequences, counts_up_to(most, per_node),
                     strategy_names(parsed.strategy), tflops, bandwidth)  # fmt: skip
 
@@ -160,14 +162,21 @@ def sayings(found: Plan, deadline: float | None, budget: float | None) -> list[s
 
 def _deadline(found: Plan, deadline: float) -> str:
     point = found.meets(deadline)
-    days = deadline / 86400
     if point is None:
-        fastest = min((p.cost.days.expected for p in found.points), default=None)
-        return f"no count is done in {days:g} days" + (f"; the fastest takes {fastest:,.1f}" if fastest else "")
+        fastest = min((p.cost.seconds.expected for p in found.points), default=None)
+        return f"no count is done in {span(deadline)}" + (f"; the fastest takes {span(fastest)}" if fastest else "")
     sure = next((p.gpus for p in found.points if p.cost.seconds.high <= deadline), None)
     surely = f", {sure:,} if everything goes slowly" if sure else ", and no count if everything goes slowly"
-    takes = f"{point.gpus:,} GPUs are expected to do it ({point.cost.days.expected:,.1f} days)"
-    return f"done in {days:g} days: {takes}{surely}"
+    takes = f"{point.gpus:,} GPUs are expected to do it ({span(point.cost.seconds.expected)})"
+    return f"done in {span(deadline)}: {takes}{surely}"
+
+
+def span(seconds: float) -> str:
+    """``30 days``, ``24.8 days``, ``1.5 hours``: in the largest unit that makes at least one, days from two on."""
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= (2 if unit == "days" else 1) * size:
+            break
+    return f"{seconds / size:,.1f}".removesuffix(".0") + f" {unit if seconds != size else unit[:-1]}"
 
 
 def _budget(found: Plan, budget: float) -> str:
@@ -177,7 +186,15 @@ def _budget(found: Plan, budget: float) -> str:
         return f"a budget of {budget:,.0f} does not pay for it" + (
             f"; the cheapest costs {least:,.0f}" if least else ""
         )
-    return f"a budget of {budget:,.0f} pays for {point.gpus:,} GPUs at most: {point.cost.days.expected:,.1f} days"
+    return f"a budget of {budget:,.0f} pays for {point.gpus:,} GPUs at most: {span(point.cost.seconds.expected)}"
+
+
+def in_words(tokens: float) -> str:
+    """As ``--tokens`` is written: ``300B``, ``1.5T``."""
+    for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if tokens >= size:
+            return f"{tokens / size:,.4g}{unit}"
+    return f"{tokens:,.0f}"
 
 
 def _beyond(found: Plan) -> str:
@@ -186,7 +203,8 @@ def _beyond(found: Plan) -> str:
 
     text = (
         f"at {found.beyond:,} GPUs data parallelism alone no longer serves (pure ZeRO-3 was seen to lose efficiency "
-        f"from about 512): tensor or pipeline parallelism is needed, with {', '.join(ENGINES[:-1])} or {ENGINES[-1]}"
+        f"from about 512): so many need a larger global batch, or tensor or pipeline parallelism, with "
+        f"{', '.join(ENGINES[:-1])} or {ENGINES[-1]}"
     )
     layout = found.layout
     if layout is None:
@@ -206,8 +224,8 @@ def draw(console: Console, found: Plan, said: list[str]) -> None:
     priced = any(p.cost.money is not None for p in found.points)
     question = found.question
     console.print(
-        f"{question.model.name} on {question.cluster.gpu.name}: {question.tokens:.3g} tokens, "
-        + (f"global batch {question.sequences:,} sequences" if question.sequences else "batch grows with the GPUs"),
+        f"{question.model.name} on {question.cluster.gpu.name}: {in_words(question.tokens)} tokens, "
+        + (f"global batch {question.sequences:,} sequences or near it" if question.sequences else "batch grows with the GPUs"),
         style="bold",
     )  # fmt: skip
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
@@ -223,12 +241,18 @@ def draw(console: Console, found: Plan, said: list[str]) -> None:
         console.print(line)
 
 
+def days(p: Point) -> str:
+    """With one digit, below a day with two that count."""
+    found = p.cost.days.expected
+    return f"{found:,.1f}" if found >= 1 else f"{found:.2g}"
+
+
 def _cells(found: Plan, p: Point, drawn: str, priced: bool) -> list[str]:
     load = p.run.workload
     mark = " <" if found.knee is p else ""
     cells = [
         f"{p.gpus:,}{mark}", p.run.strategy.name, f"{load.micro_batch}x{load.grad_accum}"
-        + ("" if load.checkpointing == "none" else " ac"), f"{p.cost.days.expected:,.1f}", drawn, f"{p.time.mfu:.0%}",
+        + ("" if load.checkpointing == "none" else " ac"), days(p), drawn, f"{p.time.mfu:.0%}",
         f"{found.efficiency(p):.0%}",
     ]  # fmt: skip
     if priced:

@@ -62,7 +62,7 @@ def run(parsed: argparse.Namespace) -> int:
     picture(parsed, answer.plot)
     if parsed.emit and answer.estimate is not None:
         say_next(parsed, f"validate {shlex.quote(parsed.emit)}")
-    elif answer.strategy is not None:
+    elif answer.estimate is not None and answer.choice is not None:
         say_next(parsed, f"recommend {question_words(parsed)}{_choice_words(parsed)} --emit run/")
     fits = answer.estimate is not None and answer.estimate.verdict in ("fits", "tight")
     return 1 if parsed.require_fit and not fits else 0

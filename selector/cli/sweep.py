@@ -91,18 +91,30 @@ def progress(parsed: argparse.Namespace, done: int, total: int) -> None:
 def draw(console: Console, rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
-    from estimators.units import gib
-
     hidden = ("gpu_capacity_bytes", "nvme_bytes_per_node", "error")
     columns = [name for name in rows[0] if name not in hidden and any(r[name] is not None for r in rows)]
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for name in columns:
         title = name.removesuffix("_bytes").removesuffix("_bytes_per_node").replace("_", " ")
-        table.add_column(title + (" GiB" if "bytes" in name else ""), justify="right" if "bytes" in name else "left")
+        table.add_column(
+            title + (" GiB" if "bytes" in name else ""),
+            justify="right" if "bytes" in name or "tokens" in name else "left",
+        )
     for row in rows:
         cells = []
         for name in columns:
             value = row[name]
-            cells.append("" if value is None else gib(value, 1) if "bytes" in name else str(value))
+            cells.append(shown(row, name, value))
         table.add_row(*cells)
     console.print(table)
+
+
+def shown(row: dict[str, Any], name: str, value: Any) -> str:
+    """A cell: GiB, whole tokens, and no speed for what does not run."""
+    from estimators.units import gib
+
+    if value is None or (name == "tokens_per_s_per_gpu" and row["verdict"] == "no"):
+        return ""
+    if "bytes" in name:
+        return gib(value, 1)
+    return f"{value:,.0f}" if name == "tokens_per_s_per_gpu" else str(value)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
+from estimators.errors import IllegalCombination
 from estimators.memory import Estimate
+from estimators.model.positions import learned_positions
 from estimators.run import Run
 from selector.configs import accelerate, axolotl, deepspeed, launch, llamafactory, swift, torchtitan, torchtune, trainer
 from selector.configs.launch import Start, files, start_of
@@ -23,6 +25,12 @@ Made = tuple[dict[str, str], Start]
 def bundle(estimate: Estimate) -> dict[str, str]:
     """Name -> text. Raises ``IllegalCombination`` or ``NotModelled`` for what the stack has no word for."""
     run = estimate.run
+    longest = learned_positions(run.model)
+    if longest is not None and run.workload.seq_len > longest:
+        raise IllegalCombination(
+            f"{run.model.name} has {longest:,} positions: sequences of {run.workload.seq_len:,} tokens end in an IndexError; "
+            f"give --seq-len {longest}"
+        )
     made, start = _own(estimate)
     configs = [name for name in made if not name.endswith(".py")]
     made |= files(run, start)
