@@ -57,7 +57,7 @@ _LONGEST_FIRST = tuple(sorted(FAMILIES, key=len, reverse=True))
 _MAKERS = {"nvidia", "tesla", "geforce", "amd", "instinct", "intel", "habana", "huawei", "generation", "gpu"}
 _FORM = r"(sxm[2-6]?|pcie|nvl)?"
 _TAIL = r"(?:hbm[23]e?|ac|ls|(?:blackwell)?(?:server|workstation)?(?:edition)?)"
-_REST = re.compile(_FORM + r"(?:([1-9][0-9]{1,2})(?:gi?b?)?)?" + _FORM + _TAIL)
+_REST = _FORM + r"(?:([1-9][0-9]{1,2})(?:gi?b?)?)?" + _FORM + _TAIL
 _WORD = re.compile(r"[a-z0-9]+")
 _COUNT = re.compile(r"([-+]?[0-9][0-9.,_]*|[-+])\s*[x*×]\s*", re.IGNORECASE)
 _RATE = r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*(?:(G|Gb|Gbit)|(GB))?(?:/s|ps)?\s*"
@@ -241,7 +241,15 @@ def _squash(kind: str) -> str:
 
 
 def _family(squashed: str) -> str:
-    return next((f for f in _LONGEST_FIRST if squashed.startswith(f) and _REST.fullmatch(squashed[len(f) :])), "")
+    return next((f for f in _LONGEST_FIRST if squashed.startswith(f) and _rest(squashed, f)), "")
+
+
+def _rest(squashed: str, family: str) -> tuple[str, str | None] | None:
+    """Form and size behind a family's name; None where something else stands there."""
+    if squashed == family:
+        return "", None
+    match = re.fullmatch(_REST, squashed[len(family) :])
+    return match and ((match[1] or match[3] or "")[:3], match[2])
 
 
 @lru_cache(maxsize=1024)
@@ -251,10 +259,10 @@ def _candidates(kind: str) -> tuple[str, ...]:
     if squashed in _exact():
         return (_exact()[squashed],)
     family = _family(squashed)
-    match = _REST.fullmatch(squashed[len(family) :]) if family else None
-    if match is None:
+    rest = _rest(squashed, family) if family else None
+    if rest is None:
         return ()
-    form, size = (match.group(1) or match.group(3) or "")[:3], match.group(2)
+    form, size = rest
     ids = FAMILIES[family]
     if size is not None:
         ids = tuple(i for i in ids if _cards()[i].marketing_gb == int(size))

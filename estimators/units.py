@@ -17,7 +17,7 @@ _UNITS = {
     "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40,
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
-_SIZE = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+_SIZE = r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*([a-z]*)\s*"
 MAX_BYTES = 2**60  # 1 EiB: more than any host or disk; a larger figure is a slip
 
 
@@ -26,7 +26,7 @@ def parse_bytes(text: str | int | float, what: str = "size") -> int:
 
     Raises ``InputError`` for anything that is not a positive, finite size below 1 EiB.
     """
-    match = _SIZE.fullmatch(str(text))
+    match = re.fullmatch(_SIZE, str(text), re.IGNORECASE)
     unit = _UNITS.get(match.group(2).lower()) if match else None
     if match is None or unit is None:
         raise InputError(f"{what}: {text!r} is not a size; write it like 512GB, 80GiB or 4TB")

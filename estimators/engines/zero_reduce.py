@@ -162,19 +162,18 @@ class _Replay:
             return
         rules, sizes = self.rules, self.layout.sizes
         mine = [i for i in self.bucket if self.first <= i < self.last]
-        added = (
-            4 * max((self._slice(i) for i in mine), default=0) if rules.compact else 0
-        )  # _add_to_grad_partition_buffer
+        added = 4 * max(map(self._slice, mine)) if rules.compact and mine else 0  # _add_to_grad_partition_buffer
         self._moment(self._flattened() * rules.element + added)
         if mine and rules.pieces and rules.contiguous and not self.pieces:
             self.pieces = self.layout.ends[self.last - 1] - (self.layout.ends[self.first - 1] if self.first else 0)
             self._moment(0)
         if mine and rules.offload:
             self._moment(NORM_BYTES * max(self._slice(i) for i in mine))
+        stays_if_mine, stays_if_not = rules.compact or not rules.contiguous, rules.keeps_others
         for index in self.pending:
-            is_mine = self.first <= index < self.last
-            stays = (is_mine and (rules.compact or not rules.contiguous)) if is_mine else rules.keeps_others
-            self.alive -= 0 if stays and not rules.offload else sizes[index]
+            stays = stays_if_mine if self.first <= index < self.last else stays_if_not
+            if not stays or rules.offload:
+                self.alive -= sizes[index]
         self.bucket, self.pending, self.elements = [], [], 0
         self._see(self.alive + self.pieces)
 
@@ -196,10 +195,12 @@ class _Replay:
         if not self.rules.scatter:
             return 0
         ends, sizes = self.layout.ends, self.layout.sizes
-        if self.elements <= self.rules.bucket and not self.rules.compact:
-            low = min(ends[i] - sizes[i] for i in self.bucket)
-            high = max(ends[i] for i in self.bucket)
-            return self.elements if low // self.share != (high - 1) // self.share else 0
+        if not self.rules.compact:
+            first, last = min(self.bucket), max(self.bucket)
+            if (ends[first] - sizes[first]) // self.share == (ends[last] - 1) // self.share:
+                return 0
+            if self.elements <= self.rules.bucket:
+                return self.elements
         # rank and elements; neighbours of one rank merge unless a flat buffer takes them
         slices: list[tuple[int, int]] = []
         for index in self.bucket:

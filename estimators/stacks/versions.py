@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
@@ -14,7 +13,7 @@ NEWEST: Mapping[str, str] = {
     "bitsandbytes": "0.50.2", "trl": "1.16.0", "ms-swift": "4.6.0", "llamafactory": "0.9.5", "axolotl": "0.19.0",
     "torchtitan": "0.3.0", "torchtune": "0.6.1", "litgpt": "0.5.13", "mosaicml": "0.32.1",
 }  # fmt: skip
-_FOLDER = re.compile(r"^(?P<name>[A-Za-z0-9_.]+)-(?P<version>[0-9][^-]*)\.dist-info$")
+_FOLDER = ".dist-info"  # <name>-<version>.dist-info
 
 
 @lru_cache(maxsize=1)
@@ -30,11 +29,12 @@ def installed() -> Mapping[str, str]:
         except OSError:
             continue
         for entry in entries:
-            match = _FOLDER.match(entry) if entry.endswith(".dist-info") else None
-            if match:
-                name = match["name"].lower().replace("_", "-")
-                if name in NEWEST:
-                    found.setdefault(name, match["version"].partition("+")[0])
+            if not entry.endswith(_FOLDER):
+                continue
+            name, _, version = entry.removesuffix(_FOLDER).partition("-")
+            name = name.lower().replace("_", "-")
+            if name in NEWEST and version[:1].isdecimal() and "-" not in version:
+                found.setdefault(name, version.partition("+")[0])
     return found
 
 
@@ -48,11 +48,11 @@ def parsed(version: str) -> tuple[int, ...]:
     """Release numbers, enough to compare: ``2.13.0a0+git`` -> (2, 13, 0). No numbers: later than everything."""
     numbers: list[int] = []
     for piece in version.split("+")[0].split("."):
-        match = re.match(r"\d+", piece)
-        if not match:
+        digits = piece[: len(piece) - len(piece.lstrip("0123456789"))]
+        if not digits:
             break
-        numbers.append(int(match[0]))
-        if match[0] != piece:
+        numbers.append(int(digits))
+        if digits != piece:
             break
     return tuple(numbers) or (10**9,)
 

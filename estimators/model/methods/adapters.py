@@ -7,7 +7,6 @@ ParamWrapper), peft/tuners/lora/dora.py, peft/utils/other.py (ModulesToSaveWrapp
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import groupby
@@ -20,7 +19,7 @@ from estimators.values import dataclass, replace
 
 ALL_LINEAR = "all-linear"
 ATTENTION = "attention"
-_ATTENTION_PATH = re.compile(r"attn|attention", re.IGNORECASE)
+ATTENTION_PATHS = ("attn", "attention")
 LINEARS = ("linear", "conv1d")
 
 
@@ -69,7 +68,11 @@ def target_names(model: ModelSpec, targets: str | tuple[str, ...]) -> tuple[str,
     if not isinstance(targets, str):
         return targets
     linears = dict.fromkeys(_linears(model))
-    wanted = [m for m in linears if m != model.head and (targets == ALL_LINEAR or _ATTENTION_PATH.search(m))]
+    wanted = [
+        m
+        for m in linears
+        if m != model.head and (targets == ALL_LINEAR or any(word in m.lower() for word in ATTENTION_PATHS))
+    ]
     if not wanted:
         raise IllegalCombination(f"{model.name or model.class_name} has no module that {targets} means; list names")
     chosen = set(wanted)
