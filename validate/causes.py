@@ -60,7 +60,7 @@ def no_room(task: Task) -> Broken | None:
         needed, free = Estimate(task.run).nvme_bytes, _free(place)
         if free is not None and free < needed:
             return Broken("disk", f"the disk is too full for NVMe offload: {free:,} bytes are free at {place}, and the ranks "
-                          f"of this node swap {needed:,} bytes to it", 0, "load", needed)  # fmt: skip
+                          f"of this node swap {needed:,} bytes to it", 0, "load")  # fmt: skip
     return None
 
 
@@ -155,6 +155,8 @@ def _stack(folder: Path, rank: int) -> list[str]:
 def explained(broken: Broken, places: Sequence[Path | str]) -> Broken:
     """The same failure, with a full disk as its reason where one of the places that the run writes to is full."""
     full = [str(place) for place in places if is_full(place)]
-    if full and broken.kind in ("error", "died", "disk"):
+    if full and broken.kind == "disk":
+        return replace(broken, reason=f"{broken.reason}: {full[0]}")
+    if full and broken.kind in ("error", "died"):
         return replace(broken, kind="disk", reason=f"the disk is full at {full[0]}: {broken.reason}")
     return broken

@@ -11,6 +11,14 @@ from validate.compare import ALL, Row
 from validate.job import Broken
 
 SCHEMA = "dist-advisor/validation/1"
+# instant -> categories whose tensors are made one for each weight, then
+MADE_BY_WEIGHT = {
+    "load": ("params",),
+    "backward": ("gradients",),
+    "reduce": ("gradients",),
+    "step": ("optimizer", "master"),
+}
+WIDTHS = (2, 4)  # bytes of an element
 FILE = "validation.json"
 
 
@@ -45,14 +53,34 @@ def _matching(broken: Broken, estimate: Estimate) -> tuple[str, int | None]:
     """The predicted term whose size is nearest to what was asked for, at that instant where two are as near.
 
     An instant lists what is alive at its largest moment: a buffer that is made a little later stands in the next ones.
+    What is made weight by weight is asked for in pieces: a size that is a weight's belongs to such a term.
     """
     if not broken.asked_bytes:
         return "", None
     asked, place = broken.asked_bytes, "gpu"
+    piece = _piece(asked, broken.instant, estimate)
+    if piece is not None:
+        return piece
     terms = [(abs(t.bytes - asked), i.name != broken.instant, at, t)
              for at, i in enumerate(estimate.instants) for t in i.terms if t.place == place]  # fmt: skip
     best = min(terms, default=None, key=lambda found: found[:3])
     return (best[3].name, best[3].bytes) if best is not None else ("", None)
+
+
+def _piece(asked: int, instant: str, estimate: Estimate) -> tuple[str, int] | None:
+    """The term of this instant that is made weight by weight, where a weight or its shard has just this size."""
+    instants = {i.name: i for i in estimate.instants}
+    if instant not in MADE_BY_WEIGHT or instant not in instants:
+        return None
+    terms = [t for t in instants[instant].terms if t.category in MADE_BY_WEIGHT[instant] and t.place != "nvme"]
+    if not terms or any(t.bytes == asked for i in estimate.instants for t in i.terms if t.place == "gpu"):
+        return None
+    ranks = {1, estimate.run.ranks}
+    for name, weight in estimate.run.model.named_parameters():
+        if any(asked == -(-weight.numel // n) * size for n in ranks for size in WIDTHS):
+            term = max(terms, key=lambda t: t.bytes)
+            return f"{term.name}, here a tensor of the size of {name}", term.bytes
+    return None
 
 
 @dataclass(frozen=True)

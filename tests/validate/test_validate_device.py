@@ -134,3 +134,13 @@ def test_a_swap_that_fails_on_a_full_disk_names_the_disk(monkeypatch: pytest.Mon
     found = causes.explained(Broken("error", "AssertionError: 0 != 1", 1, "step"), ["/swap"])
     assert found.kind == "disk" and found.reason.startswith("the disk is full at /swap: AssertionError")
     assert causes.explained(Broken("memory", "out of memory", 1), ["/swap"]).kind == "memory"
+
+
+def test_a_piece_of_a_term_names_the_weight_that_it_is_for() -> None:
+    """One moment of Llama-8B's embedding in fp32; a size that no weight has stays with the nearest term."""
+    run = resolve("llama-8b", "8xH100", "ddp", stack="torch", precision="fp32", optimizer="adamw")
+    made = session.Planned("gpu", "", "cuda", run, {}, Task(run), ())
+    for asked, term in ((128256 * 4096 * 4, "optimizer states, here a tensor of the size of model.embed_tokens.weight"),
+                        (128256 * 4096 * 4 + 8, "")):  # fmt: skip
+        failure = session.judged(made, [Broken("memory", "out of memory", 0, "step", asked)]).failure
+        assert failure is not None and ("here a tensor" not in failure.term if not term else failure.term == term)
