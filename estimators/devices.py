@@ -44,4 +44,6 @@ _CUDA_FP32 = frozenset({"softmax", "log_softmax", "layer_norm", "cross_entropy",
 DEVICES = {
     "cuda": Device("cuda", True, True, True, True, True, True, _CUDA_FP32, 24, True, True),
     "cpu": Device("cpu", False, False, False, False, False, False, frozenset(), 0, False, False),
+    # a CPU in the place of a card, of whose tensors it is known which the engine put on the host
+    "simulated": Device("simulated", False, True, False, False, False, False, frozenset(), 0, False, False),
 }

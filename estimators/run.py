@@ -19,7 +19,7 @@ class Settings:
     dtypes are names (``fp32``, ``bf16``, ``fp16``); ``origins`` says of each field or knob where it came from.
     """
 
-    device: str  # cuda or cpu: the row of estimators.devices
+    device: str  # cuda, cpu or simulated: the row of estimators.devices
     load_dtype: str  # the model is built, or its checkpoint read, in this dtype
     param_dtype: str  # trainable parameters as the engine stores them
     frozen_dtype: str  # parameters that do not train, unless a quantised format says otherwise

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from estimators.cluster import Cluster
+from estimators.devices import DEVICES
 from estimators.knobs import Value, defaults
 from estimators.model.spec import ModelSpec
 from estimators.stacks.deepspeed import file_knobs
@@ -71,7 +72,7 @@ def settle_knobs(
         knobs.put({"sync_each_batch": True}, stack_origin)
     knobs.put({"sync_each_batch": False}, stack_origin)
     knobs.put(table, engine_origin)
-    if device == "cpu":
+    if not DEVICES[device].pins_host:
         knobs.values["pin_memory"] = False  # there is no page-locked memory without a card
     if (
         workload.method == "qlora"

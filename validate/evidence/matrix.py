@@ -53,7 +53,7 @@ class Question:
 
     def predicted(self) -> Run:
         """Of what is offloaded a simulation knows the place by its owner; a CPU's estimate has one place only."""
-        return self.resolved("cuda" if "@" in self.strategy else "cpu")
+        return self.resolved("simulated" if "@" in self.strategy else "cpu")
 
 
 def questions() -> Iterator[Question]:
