@@ -155,7 +155,7 @@ def network_bytes(question: Question, batch: int, seq: int, images: int = 1) -> 
     last = _level(Kept(end.saved_size, ZERO, end.forward, end.backward, False), batch, seq)
     held = evaluate(end.held, batch, seq)
     given = roots_of(question.model).inputs
-    inputs = given(batch, seq, images) if given else 2 * batch * seq * INT64
+    inputs = given(batch, seq, images, _real_bytes(question)) if given else 2 * batch * seq * INT64
     before = tuple(_before(stretches, part) for part in range(len(stretches) + 1))
     product = last.forward if end.product is None else evaluate(end.product, batch, seq)
     return Bytes(
@@ -169,6 +169,13 @@ def network_bytes(question: Question, batch: int, seq: int, images: int = 1) -> 
         question.retains,
         product,
     )
+
+
+def _real_bytes(question: Question) -> int:
+    """Of a number of an image: processors give fp32, of which FSDP's root makes a copy in the dtype it computes in
+    (``cast_forward_inputs``); that one the first convolution keeps."""
+    compute = question.precision.weights
+    return DTYPE_BYTES["fp32"] + (DTYPE_BYTES[compute] if question.precision.uniform and compute != "fp32" else 0)
 
 
 def _stretch(run: BlockRun, batch: int, seq: int, images: int) -> Stretch:

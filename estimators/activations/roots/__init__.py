@@ -39,13 +39,13 @@ class Roots(NamedTuple):
     """The root of a network: joints in the order of the forward, and a head of its own.
 
     ``over``: shape of the head's input, where it is not [batch, tokens, width]. ``inputs``: bytes of a micro-batch, from
-    (samples, tokens, images of a sample); None: two whole numbers a token.
+    (samples, tokens, images of a sample, bytes of a real number); None: two whole numbers a token.
     """
 
     joints: tuple[Joint, ...] = ()
     head: Head | None = None
     over: Callable[[Builder], tuple[int | str, ...]] | None = None
-    inputs: Callable[[int, int, int], int] | None = None
+    inputs: Callable[[int, int, int, int], int] | None = None
 
 
 # family -> module here, function of a ``ModelSpec`` in it

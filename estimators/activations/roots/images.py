@@ -12,7 +12,7 @@ from estimators.activations.streams import Over
 from estimators.activations.tape import Dim, Tensor
 from estimators.model.spec import ModelSpec
 
-FP32, INT64 = 4, 8
+INT64 = 8
 
 
 def pixels(b: Builder) -> tuple[Dim, ...]:
@@ -52,7 +52,7 @@ def vit(model: ModelSpec) -> Roots:
         result = cross_entropy(b, logits)
         return finished(b, logits, result, loss)
 
-    def inputs(batch: int, _seq: int, _images: int) -> int:
-        return batch * (images * FP32 + INT64)
+    def inputs(batch: int, _seq: int, _images: int, real: int) -> int:
+        return batch * (images * real + INT64)
 
     return Roots((Joint(0, over_pixels(run), "vision", from_data=True),), classify, over_patches(1), inputs)

@@ -12,7 +12,7 @@ from estimators.activations.streams import Over
 from estimators.activations.tape import Tensor
 from estimators.model.spec import ModelSpec
 
-FP32, INT64 = 4, 8
+INT64 = 8
 
 
 def t5(model: ModelSpec) -> Roots:
@@ -74,8 +74,8 @@ def whisper(model: ModelSpec) -> Roots:
         logits = b.module(b.norm(hidden, "model.decoder.layer_norm"), model.head)
         return finished(b, logits, cross_entropy(b, logits), loss)
 
-    def inputs(batch: int, seq: int, _images: int) -> int:
-        return batch * (bins * frames * FP32 + seq * INT64)
+    def inputs(batch: int, seq: int, _images: int, real: int) -> int:
+        return batch * (bins * frames * real + seq * INT64)
 
     return Roots((
         Joint(0, Over(lambda b: ("B", bins, frames), hear), "audio", from_data=True),

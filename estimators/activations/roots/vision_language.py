@@ -13,7 +13,7 @@ from estimators.activations.streams import Over
 from estimators.activations.tape import Gradient, Tensor
 from estimators.model.spec import ModelSpec
 
-FP32, INT64 = 4, 8
+INT64 = 8
 
 
 def words_and_images(model: ModelSpec) -> object:
@@ -56,8 +56,8 @@ def llava(model: ModelSpec) -> Roots:
         x = b.module(x, f"{stem}.linear_2")
         return b.contiguous(x, name="features side by side")
 
-    def inputs(batch: int, seq: int, count: int) -> int:
-        return batch * (2 * seq * INT64 + count * images * FP32)
+    def inputs(batch: int, seq: int, count: int, real: int) -> int:
+        return batch * (2 * seq * INT64 + count * images * real)
 
     return Roots((
         Joint(0, over_pixels(see), "vision", from_data=True),
@@ -84,8 +84,8 @@ def qwen2_vl(model: ModelSpec) -> Roots:
         x = b.module(x, "model.visual.merger.mlp.2")
         return b.contiguous(x, name="features side by side")
 
-    def inputs(batch: int, seq: int, count: int) -> int:
-        return batch * (2 * seq * INT64 + count * cut * FP32)
+    def inputs(batch: int, seq: int, count: int, real: int) -> int:
+        return batch * (2 * seq * INT64 + count * cut * real)
 
     return Roots((
         Joint(0, Over(lambda b: ("B", patches(b), cut), see), "vision", from_data=True),
@@ -112,8 +112,8 @@ def gemma3(model: ModelSpec) -> Roots:
         weight = b.need(f"{stem}.mm_input_projection_weight")
         return b.product(b.contiguous(x), weight, ("B", pooled, weight.shape[1]), "projection")
 
-    def inputs(batch: int, seq: int, count: int) -> int:
-        return batch * (3 * seq * INT64 + count * images * FP32)
+    def inputs(batch: int, seq: int, count: int, real: int) -> int:
+        return batch * (3 * seq * INT64 + count * images * real)
 
     return Roots((
         Joint(0, over_pixels(see), "vision", from_data=True),
