@@ -150,9 +150,9 @@ def memory_by_instant(estimate: Estimate, *, place: str = "gpu", width: float = 
     return figure
 
 
-def number(axis: Axes, at: tuple[float, float], text: str, *, bold: bool = False) -> None:
+def number(axis: Axes, at: tuple[float, float], text: str, *, bold: bool = False, size: float = 8.5) -> None:
     """A figure above a bar, legible over lines."""
-    axis.annotate(text, at, (0, 2), textcoords="offset points", ha="center", va="bottom", fontsize=8.5, linespacing=1.0,
+    axis.annotate(text, at, (0, 2), textcoords="offset points", ha="center", va="bottom", fontsize=size, linespacing=1.0,
                   fontweight="bold" if bold else "normal", zorder=5,
                   bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.85})  # fmt: skip
 
@@ -249,17 +249,19 @@ def difference(a: Estimate, b: Estimate, *, width: float = 7.5) -> Figure:
     with settings():
         figure, axis = sheet(width, 4.8)
         names = instants_in_common(a, b)
+        narrow = width < NARROW
         highest = 0.0
         for at, name in enumerate(names):
             for letter, estimate, offset in (("A", a, -0.21), ("B", b, 0.21)):
                 top = stack(axis, at + offset, estimate[name].by_category(), 0.38)
                 above = outside(axis, at + offset, top, runtime_bytes(estimate), 0.38)
                 highest = max(highest, above)
-                number(axis, (at + offset, above), f"{letter}\n{amount(top)}", bold=estimate.peak.name == name)
+                told = f"{top:.0f}" if narrow and top >= 10 else amount(top)  # side by side on a phone
+                number(axis, (at + offset, above), f"{letter}\n{told}", bold=estimate.peak.name == name,
+                       size=7.5 if narrow else 8.5)  # fmt: skip
         axis.set_ylim(0, top_of(highest, a.gpu.capacity) * 1.05)
         card_line(axis, a.gpu.capacity, has(a, "gpu"))
         axis.set_xticks(range(len(names)), names)
-        narrow = width < NARROW
         axis.tick_params(axis="x", length=0, labelsize=7.5 if narrow else 9)
         axis.set_xlabel(
             f"instant of the run; numbers: GiB of tensors,{chr(10) if narrow else ' '}bold at the peak of a strategy"

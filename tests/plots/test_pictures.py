@@ -106,6 +106,7 @@ def every_picture(many: list[Estimate]) -> dict[str, Any]:
         "many strategies on a phone": plots.strategies(many, width=4.4),
         "a long name": plots.strategies([estimate("llama-8b", "8xH100", long), tiny]),
         "difference": plots.difference(many[0], many[-1]),
+        "difference on a phone": plots.difference(many[-1], many[-2], width=4.6),
         "limits": plots.limits(model, cluster),
         "plan": plots.time_and_cost(plan(run), deadline_seconds=30 * 86400),
         "accuracy": plots.accuracy({"rows": rows, "by_quantity": score, "scored": 9, "cases": 12, "groups": 3}),
