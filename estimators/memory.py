@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from estimators.activations.network import Network
 from estimators.cluster import Cluster, parse_cluster
-from estimators.engines import weighed
+from estimators.engines import Candidate, weighed
 from estimators.errors import AdvisorError, IllegalCombination, NotModelled
 from estimators.host import host_terms
 from estimators.model import resolve_model
@@ -18,7 +18,6 @@ from estimators.model.spec import ModelSpec
 from estimators.result import INSTANTS, Instant, Interval, Pending, Term, merged, sizes_of
 from estimators.run import Run
 from estimators.runtime import Overhead, cublas_workspace, overheads, reserve
-from estimators.sites import Site
 from estimators.stacks import settle
 from estimators.step_temporaries import step_temporaries
 from estimators.strategy import DEFAULT_NAMES, OTHER_NAMES, Strategy, parse_strategy
@@ -76,22 +75,22 @@ class Estimate:
         for name in INSTANTS:
             if not candidates.get(name):
                 continue
-            site, terms, _ = self._largest(candidates[name])
-            more = (step_temporaries(self.run, terms) if name == "step" else (), beside.get(name, ()),
+            found = self._largest(candidates[name])
+            more = (step_temporaries(self.run, found[1]) if name == "step" else (), beside.get(name, ()),
                     () if name == "load" else (*workspace, *always))  # fmt: skip
-            made.append(self._at(name, site, terms, (*more[0], *more[1], *more[2])))
+            made.append(self._at(name, found, (*more[0], *more[1], *more[2])))
         return tuple(made)
 
-    def _largest(self, candidates: Sequence[tuple[Site, tuple[Term, ...], int]]) -> tuple[Site, tuple[Term, ...], int]:
+    def _largest(self, candidates: Sequence[Candidate]) -> Candidate:
         network = self.network
         if network is None or len(candidates) == 1:
             return max(candidates, key=lambda c: c[2])
         return max(candidates, key=lambda c: c[2] + network.size(c[0]))
 
-    def _at(self, name: str, site: Site, terms: tuple[Term, ...], more: tuple[Term, ...]) -> Instant:
+    def _at(self, name: str, found: Candidate, more: tuple[Term, ...]) -> Instant:
         """An instant: terms of the engine, of the network at its place, and what stands beside both."""
-        network = self.network
-        sizes = sizes_of((*terms, *more))
+        network, (site, terms, _, held) = self.network, found
+        sizes = sizes_of(more, held)
         if network is not None:
             sizes["gpu"] = sizes.get("gpu", 0) + network.size(site)
         return Pending(name, sizes, lambda: merged((*terms, *(network.terms(site) if network else ()), *more)))

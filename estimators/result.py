@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 
 from estimators.values import dataclass
@@ -84,9 +84,9 @@ class Pending(Instant):
         return Instant, (self.name, self.terms)
 
 
-def sizes_of(terms: Iterable[Term]) -> dict[str, int]:
-    """Bytes at each place."""
-    found: dict[str, int] = {}
+def sizes_of(terms: Iterable[Term], beside: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Bytes at each place; ``beside``: what is there already."""
+    found = dict(beside or {})
     for term in terms:
         found[term.place] = found.get(term.place, 0) + term.bytes
     return found

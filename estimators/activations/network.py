@@ -217,14 +217,21 @@ def _entry(pieces: tuple[tuple[Profile, bool], ...], batch: int, seq: int, image
 
 def _by_gradients(sizes: list[tuple[int, int, int]]) -> tuple[tuple[int, int], ...]:
     """The largest moment of backward by what counts as new memory; each (live, all weight gradients, the fresh one)."""
-    nothing = [(0, 0, 0)]
-    early = [s for s in sizes if not s[1]] or nothing
-    late = [s for s in sizes if s[1]] or nothing
-    sizes = sizes or nothing
-    live, made, _ = max(sizes, key=lambda s: s[0] + s[1])
-    other, _, fresh = max(sizes, key=lambda s: s[0] + s[2])
-    highest = [max(s[0] for s in some) for some in (sizes, early, late)]
-    return ((live, made), (other, fresh), (highest[0], 0), (highest[1], 0), (highest[2], 0))
+    most = recent = (sizes or [(0, 0, 0)])[0]
+    early: int | None = None
+    late: int | None = None
+    for size in sizes:
+        live, made, fresh = size
+        if live + made > most[0] + most[1]:
+            most = size
+        if live + fresh > recent[0] + recent[2]:
+            recent = size
+        if made:
+            late = live if late is None or live > late else late
+        else:
+            early = live if early is None or live > early else early
+    held = max([live for live in (early, late) if live is not None], default=0)
+    return ((most[0], most[1]), (recent[0], recent[2]), (held, 0), (early or 0, 0), (late or 0, 0))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -331,6 +338,8 @@ def _carried(found: Bytes, site: Site) -> Row:
     """Gradients of tensors that a stack shares (encoder states, position bias), from its last block to its first."""
     alive: dict[str, int] = {}
     for number, stretch in enumerate(found.stretches):
+        if not stretch.carried:
+            continue
         begun = number > site.part or (number == site.part and site.piece < stretch.pieces - 1)
         for name, size in stretch.carried:
             stack = name.partition(" ")[0]

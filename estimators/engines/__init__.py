@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 
 from estimators.devices import DEVICES
-from estimators.result import Term
+from estimators.result import Term, sizes_of
 from estimators.run import Run
 from estimators.sites import OUTSIDE, Site
 from estimators.workload import DTYPE_BYTES
@@ -27,7 +27,8 @@ def moments_of(run: Run) -> Moments:
     return found
 
 
-Weighed = Mapping[str, Sequence[tuple[Site, tuple[Term, ...], int]]]
+Candidate = tuple[Site, tuple[Term, ...], int, Mapping[str, int]]  # bytes on the GPU; at each place
+Weighed = Mapping[str, Sequence[Candidate]]
 _WEIGHED: dict[int, tuple[Moments, Weighed]] = {}
 MOST_WEIGHED = 4096
 
@@ -65,12 +66,13 @@ def construction(run: Run) -> Sequence[tuple[Site, tuple[Term, ...]]]:
     return ((OUTSIDE, (built, Term("head before it is tied", "temporaries", untied, "as large as the embedding"))),)
 
 
-def _heaviest(candidates: Sequence[tuple[Site, tuple[Term, ...]]]) -> Sequence[tuple[Site, tuple[Term, ...], int]]:
-    best: dict[Site, tuple[Site, tuple[Term, ...], int]] = {}
+def _heaviest(candidates: Sequence[tuple[Site, tuple[Term, ...]]]) -> Sequence[Candidate]:
+    best: dict[Site, Candidate] = {}
     for site, terms in candidates:
-        size = sum(t.bytes for t in terms if t.place == "gpu")
+        sizes = sizes_of(terms)
+        size = sizes.get("gpu", 0)
         if site not in best or size > best[site][2]:
-            best[site] = (site, terms, size)
+            best[site] = (site, terms, size, sizes)
     return tuple(best.values())
 
 
