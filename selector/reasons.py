@@ -78,7 +78,8 @@ def against_tree(question: Question, ranking: Ranking, rejected: Sequence[Reject
     assert choice is not None
     says = f"the tree would say {tree.name if tree else reading.strategy}"
     if tree is None:
-        own = next((r for r in rejected if r.strategy.split(":")[0].split("+")[0] == reading.strategy), None)
+        same = [r for r in rejected if r.strategy.split(":")[0].split("+")[0] == reading.strategy]
+        own = min(same, key=lambda r: r.strategy != reading.strategy, default=None)
         why = own.why if own else "no strategy of that engine is legal"
         return f"{says}, which is out here ({why}); {choice.name} is not"
     if tree.tier != choice.tier:

@@ -168,6 +168,9 @@ class Recommendation:
         if self.choice is None and self.question.strategy is not None:
             out = self.rejected[0]
             return f"{out.strategy} does not train {self.question.model.name} here: {out.why}"
+        unsaid = next((r.why for r in self.rejected if r.why.startswith("stack ")), None)
+        if self.choice is None and unsaid and not any(r.estimate for r in self.rejected):
+            return f"No strategy trains {self.question.model.name} here, whatever the memory: {unsaid}"
         return headline(self.question, self.ranking, self.next_command)
 
     def what_if(self, **changes: Any) -> Recommendation:

@@ -14,6 +14,7 @@ from estimators.activations.attention import Kernels
 from estimators.activations.functions import Functions
 from estimators.activations.tape import Dim, Size, Tape, Tensor, Weight
 from estimators.devices import DEVICES, Device
+from estimators.errors import NotModelled
 from estimators.model.spec import Parameter
 from estimators.values import dataclass
 
@@ -101,8 +102,10 @@ class Builder(Functions):
         return Weight(name, parameter.shape, own or self.dtype, parameter.trainable)
 
     def need(self, name: str) -> Weight:
+        """A weight that the block cannot do without. Raises ``NotModelled`` for a block built in another way."""
         weight = self.weight(name)
-        assert weight is not None, name
+        if weight is None:
+            raise NotModelled(f"its blocks have no {name}, which this stack's own network is built of")
         return weight
 
     # -- what comes from outside the block --------------------------------------------------------------------------

@@ -408,3 +408,16 @@ def test_stacks_with_files_of_their_own_start_from_the_folder(
     assert command == f"bash {folder}/launch.sh" and (folder / "launch.sh").exists()
     assert main([*asked, "--format", "json", "-q"]) == 0
     assert json.loads(capsys.readouterr().out)["commands"]["launch"] == "bash run/launch.sh"
+
+
+def test_a_stack_that_cannot_say_it_is_named_before_memory() -> None:
+    """GPT-2 of 0.5 GB on 22 GiB: torchtitan has no configuration for it, which is not a question of memory."""
+    answer = recommend("gpt2", "A10", stack="torchtitan")
+    assert answer.strategy is None and answer.headline.startswith("No strategy trains GPT-2 here, whatever the memory")
+
+
+def test_why_the_trees_own_strategy_is_out() -> None:
+    """Not why one of its offloads is: litgpt drives no ZeRO at all, NVMe or not."""
+    answer = recommend("mixtral-8x7b", "2xA100-80GB", stack="litgpt", method="lora")
+    assert any("zero3, which is out here (stack litgpt does not drive zero3" in reason for reason in answer.reasons)
+    assert answer.estimate is not None and answer.estimate.verdict == "unknown"  # no traceback: experts are not counted
