@@ -60,6 +60,7 @@ def reasons(question: Question, ranking: Ranking, rejected: Sequence[Rejection])
         found.append(f"should it fail, {ranking.sure.name} fits for sure ({tier_words(ranking.sure)})")
     if question.strategy is None:
         found += need_sentences(choice, ranking, rejected)
+        found += faster_sentences(question, choice, ranking)
     found += settings_sentences(choice)
     if any(question.model.config.get(name) for name in EXPERT_KEYS):
         found.append(EXPERTS)
@@ -142,6 +143,19 @@ def need_sentences(choice: Candidate, ranking: Ranking, rejected: Sequence[Rejec
         nearest = min(resident, key=lambda r: r.excess, default=None)
         if nearest is not None:
             yield f"offloaded because nothing fits without; the nearest, {nearest.strategy}: {nearest.why}"
+
+
+def faster_sentences(question: Question, choice: Candidate, ranking: Ranking) -> Iterator[str]:
+    """What is expected to be faster and stands lower all the same: it offloads more, or its optimizer is another."""
+    own = tokens_per_second(choice.estimate)
+    fitting = [c for c in ranking.order if c.verdict == "fits" and c.tier > choice.tier and c.method == choice.method]
+    rates = [(tokens_per_second(c.estimate) or 0.0, c) for c in fitting]
+    rate, best = max(rates, key=lambda pair: pair[0], default=(0.0, choice))
+    if question.goal == "fastest" and own and rate > own * (1 + TREE_MARGIN):
+        yield (
+            f"{best.name} may be faster, {rate:,.0f} tokens per second and GPU ({tier_words(best)}): it stands lower because "
+            "offload and 8-bit states come last"
+        )
 
 
 def settings_sentences(choice: Candidate) -> Iterator[str]:
