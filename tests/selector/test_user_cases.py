@@ -178,3 +178,30 @@ def test_uc183_host_ram_of_a_72b_with_everything_offloaded() -> None:
     small = estimate("qwen2-72b", parse_cluster("8xA100-40GB", host_memory="1TB"), "zero3-offload", seq_len=8192)
     assert (small.verdict, small.reason) == ("no", "host RAM")
     assert found["loss"].by_category()["logits"] == pytest.approx(8192 * 152064 * 10, rel=0.25)
+
+
+def test_uc009_a_13b_built_whole_does_not_start_on_22_gb() -> None:
+    """EleutherAI/gpt-neox#1354: 26 GB in fp16 before anything is partitioned, both offloads on; zero.Init starts it."""
+    neox = {
+        "model_type": "gpt_neox", "hidden_size": 5120, "intermediate_size": 20480, "num_hidden_layers": 40,
+        "num_attention_heads": 40, "vocab_size": 50432, "max_position_embeddings": 2048,
+    }  # fmt: skip
+    asked = {"precision": "fp16-mixed", "seq_len": 2048}
+    whole = estimate(neox, parse_cluster("4xRTX2080Ti", gpu_memory="22GB"), "zero3-offload", stack="deepspeed", **asked)
+    assert whole.verdict == "no" and whole.peak.name == "load"
+    assert whole["load"].gpu_bytes == pytest.approx(26e9, rel=0.02)
+    split = estimate(neox, parse_cluster("4xRTX2080Ti", gpu_memory="22GB"), "zero3-offload", stack="trainer", **asked)
+    assert split["load"].gpu_bytes < 22e9 / 4
+
+
+def test_uc030_parameters_that_fit_are_not_gathered_twice() -> None:
+    """TensorAuto/OpenTau pull request 273: ZeRO-2 26.7 samples/s, FSDP full shard 16.5, on 8 x 80 GB."""
+    answer = recommend("llava-1.5-7b", "8xA100-80GB", checkpointing="full")
+    assert answer.choice is not None and answer.choice.strategy.base in ("ddp", "zero1", "zero2", "fsdp-shard-grad-op")
+
+
+def test_uc189_72b_built_whole_takes_145_gb() -> None:
+    """SafeAILab/EAGLE#260: ZeRO-3 with both offloads, out of memory in deepspeed.initialize: built before it is split."""
+    whole = estimate("qwen2.5-72b", "8xA100-80GB", "zero3-offload", stack="deepspeed")
+    assert whole.verdict == "no" and whole["load"].gpu_bytes == pytest.approx(145e9, rel=0.01)
+    assert verdict("qwen2.5-72b", "8xA100-80GB", "zero3-offload", stack="trainer") == "fits"
