@@ -68,6 +68,26 @@ def test_a_plain_loop_beside_its_estimate() -> None:
 
 @glibc
 @pytest.mark.engines
+def test_buckets_of_ddp_are_counted(tmp_path: Path) -> None:
+    """No module names them; on one rank here, which makes them as well."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'meet'}", rank=0, world_size=1)
+    try:
+        model = torch.nn.parallel.DistributedDataParallel(network())
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+        given = estimate(CONFIG, "1xA10", "ddp", stack="torch", precision="fp32", micro_batch=ROWS, seq_len=LENGTH,
+                         checkpointing="none", optimizer="adamw")  # fmt: skip
+        with record(model, optimizer, given) as recording:
+            train(model, optimizer, STEPS)
+        found = recording.report()
+    finally:
+        dist.destroy_process_group()
+    assert found.error is not None and abs(found.error) <= PEAK, str(found)
+
+
+@glibc
+@pytest.mark.engines
 def test_trainer_prints_the_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("accelerate")
     given = asked("trainer", grad_accum=2)

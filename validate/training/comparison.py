@@ -18,6 +18,10 @@ SAMPLED = (
     "a CPU has no counter of the largest: the heap was read at the borders of instants and blocks, so what lives "
     "inside one kernel or inside the optimizer's step is not seen; predictions of step leave its temporaries out"
 )
+WITH_CACHES = (
+    "an engine of several ranks keeps buffers that no module names: those made before the recording began are not seen, "
+    "and what kernels and threads keep on the heap after their first use, a few MB, counts as the run's"
+)
 UNMARKED = "reduce was not marked: what is reduced during backward stands in backward"
 
 
@@ -142,6 +146,7 @@ def compared(recording: Recording) -> Comparison:
 
     is_sampled = hasattr(recording.device, "sample")
     notes: list[str] = [SAMPLED] if is_sampled else []
+    notes += [] if getattr(recording.device, "knows_all", True) else [WITH_CACHES]
     estimate, predicted = None, dict[str, int]()
     measured = {name: recording.peaks[name] for name in INSTANTS if name in recording.peaks}
     if recording.predicted is not None:

@@ -24,12 +24,17 @@ class MallInfo(ctypes.Structure):
 
 
 class HeapDevice:
-    """A :class:`validate.device.Device` of this process's CPU. ``held_bytes``: tensors that exist when it is made."""
+    """A :class:`validate.device.Device` of this process's CPU. ``held_bytes``: tensors that exist when it is made.
+
+    ``knows_all``: between steps every tensor is known to the recording, so that what kernels and threads keep on the
+    heap after the first steps can be told from the run's.
+    """
 
     type = "cpu"
     counts = True
 
-    def __init__(self, held_bytes: int) -> None:
+    def __init__(self, held_bytes: int, knows_all: bool = True) -> None:
+        self.knows_all = knows_all
         self.counter, self._read = reader()
         self._beside = self._read() - held_bytes
         self._largest = 0

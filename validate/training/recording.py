@@ -43,7 +43,8 @@ class Recording:
         self.batch: tuple[int, int] | None = None  # the largest micro-batch and sequence so far
         self._share, self._open, self._is_on, self._is_closed = share, "", True, False
         self._sample: Callable[[], None] | None = getattr(device, "sample", None)
-        self._rebase: Callable[[int], None] | None = getattr(device, "rebase", None)
+        rebases = getattr(device, "knows_all", False)
+        self._rebase: Callable[[int], None] | None = getattr(device, "rebase", None) if rebases else None
         self._undo: list[Callable[[], None]] = []
         self._model, self._optimizer = model, None
         self._answers: list[Any] = []  # weakly: what the loop may still hold of the last forward
@@ -153,7 +154,8 @@ class Recording:
             return
         if self._rebase is not None and self._open != "forward" and self._micro_steps == 0 and 0 < self.steps < SURE:
             # the first steps made caches of kernels and threads, which are no tensors
-            self._rebase(_bytes_of([*self._tensors_held(), *(t for r in self._answers if (t := r()) is not None)]))
+            answers = [t for reference in self._answers if (t := reference()) is not None]
+            self._rebase(_bytes_of([*self._tensors_held(), *answers]) + bucket_bytes(self._model))
             self.peaks.clear()
         self._micro_steps += 1
         self.begin("forward")
@@ -253,13 +255,35 @@ def recording_of(
     if device is None:
         from validate.training.heap import HeapDevice
 
-        device = HeapDevice(_bytes_of(held_by(model)))
+        device = HeapDevice(_bytes_of(held_by(model)) + bucket_bytes(model), not _has_more(model))
     return Recording(model, device, expected)
 
 
 def _type_of(model: Any) -> str:
     first = next(iter(model.parameters()), None)
     return "cpu" if first is None else str(first.device.type)
+
+
+def _has_more(model: Any) -> bool:
+    """Whether an engine may hold tensors between steps that neither a module nor an optimizer names."""
+    import torch.distributed as dist
+
+    is_alone = not (dist.is_available() and dist.is_initialized())
+    return not (is_alone or _is_ddp(model) or all(hasattr(p, "_local_tensor") for p in model.parameters()))
+
+
+def _is_ddp(model: Any) -> bool:
+    return type(model).__name__ == "DistributedDataParallel"
+
+
+def bucket_bytes(model: Any) -> int:
+    """DDP's buckets, which no module names: a second copy of all gradients, made with the wrapper; none beside
+    gradients that are views into them."""
+    if not _is_ddp(model):
+        return 0
+    trained = [p for p in model.parameters() if p.requires_grad]
+    views = model.gradient_as_bucket_view
+    return sum(p.numel() * p.element_size() for p in trained if not views or p.grad is None)
 
 
 def held_by(model: Any) -> list[Any]:
