@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
+from estimators.devices import DEVICES
 from estimators.model.spec import ModelSpec, Parameter
 from estimators.result import Term
 from estimators.run import Run
@@ -24,7 +25,8 @@ FP32, BF16 = 4, 2
 def step_temporaries(run: Run, held: Sequence[Term]) -> tuple[Term, ...]:
     """Temporaries of the largest moment of ``optimizer.step`` (foreach AdamW: F.6); ``held``: what the engine holds then."""
     settings = run.settings
-    if run.strategy.engine == "deepspeed" or run.strategy.params == "cpu" or run.workload.optimizer_in_backward:
+    on_host = run.strategy.params == "cpu" and DEVICES[settings.device].separate_host
+    if run.strategy.engine == "deepspeed" or on_host or run.workload.optimizer_in_backward:
         return ()
     name, impl = settings.optimizer, settings.optimizer_impl
     if name in ("adamw", "adamw-fused") and impl == "foreach":

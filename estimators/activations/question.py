@@ -22,9 +22,9 @@ DROPS_QUANTISED_INPUT = "0.43.2"  # bitsandbytes pull request 1270
 NOT_REENTRANT = "5"  # transformers: gradient_checkpointing_enable without arguments
 SHIFTS_LABELS = "4.49"  # transformers pull request 35646: labels are padded, logits no longer copied
 MASKS_IMAGES = ("gemma3",)  # tokens of an image see each other: a mask of their own for every sample
-# Loops whose frame holds the outputs during backward; Trainer.compute_loss drops them when it returns the loss, and
-# torchtune deletes its logits.
-HOLDS_OUTPUTS = ("accelerate", "composer")
+# Loops whose frame holds the outputs during backward. Trainer.compute_loss drops them when it returns the loss, as do
+# the scripts of ``selector.configs.templates`` (torch, deepspeed, accelerate); torchtune deletes its logits.
+HOLDS_OUTPUTS = ("composer",)
 
 
 class Question(NamedTuple):

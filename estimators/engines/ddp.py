@@ -185,7 +185,7 @@ def placed(plan: Plan) -> Moments:
             (Site("backward", START, 0, "during"), whole if total.tied and not plan.casts_head else last),
             (Site("backward", START, 0, "after"), last),
         ],
-        "reduce": [(Site("backward", START, 0, "before"), {**base, "gradients": apart})],
+        "reduce": [(Site("backward", START, 0, "before"), {**base, "gradients": apart, **_closing(plan)})],
         "step": [(OUTSIDE, {**base, "gradients": apart})],
         "save": [(OUTSIDE, {**base, "gradients": apart if plan.accumulates else 0})],
     }
@@ -247,3 +247,12 @@ def _arriving(plan: Plan, total: Totals) -> dict[str, int]:
     if parts < total.largest_gradient or (plan.bucket_view and plan.accumulates == "apart"):
         return {"arriving gradient": total.largest_gradient}  # old gradients go as new ones reach the buckets
     return {"parts of a tied gradient": parts}
+
+
+def _closing(plan: Plan) -> dict[str, int]:
+    """The gradient that completes the last bucket, of the embedding: added to a kept one, the engine holds it until the
+    reducer's hook returns (torch/csrc/autograd/engine.cpp, ``call_function``: post hooks get the inputs)."""
+    if not plan.accumulates or plan.bucket_view or not plan.distributed:
+        return {}
+    first = plan.model.parts[0].parameters[0]
+    return {"arriving gradient": first.numel * DTYPE_BYTES[plan.dtypes.stored(first)] if first.trainable else 0}

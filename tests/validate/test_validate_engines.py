@@ -18,32 +18,50 @@ pytest.importorskip("transformers")
 pytest.importorskip("deepspeed")
 
 
-def folder_of(path: Path, strategy: str, **workload: object) -> Path:
-    """An emitted folder of a tiny Llama on two ranks."""
+def folder_of(path: Path, strategy: str, ranks: int = 2, **workload: object) -> Path:
+    """An emitted folder of a tiny Llama."""
     asked = {"stack": "deepspeed" if strategy.startswith("zero") else "torch", "seq_len": 32, **workload}
-    emit(estimate({**LLAMA, "architectures": ["LlamaForCausalLM"]}, "2xA10", strategy, **asked), path)
+    asked = {"checkpointing": "none", **asked}
+    emit(estimate({**LLAMA, "architectures": ["LlamaForCausalLM"]}, f"{ranks}xA10", strategy, **asked), path)
     return path
 
 
-SMALL = "reduce_bucket_size=50000"
+SMALL = "reduce_bucket_size=100000"
+HERE = f"{SMALL},param_persistence_threshold=0,prefetch_bucket_size=0"
 CELLS: dict[str, tuple[str, dict[str, object]]] = {
-    "fsdp1": ("fsdp1-full-shard", {"optimizer": "adamw-fused"}),
+    "ddp": ("ddp", {}),
+    "fsdp1": ("fsdp1-full-shard", {}),
+    "fsdp2": ("fsdp-full-shard", {}),
+    "fsdp2-grad-op": ("fsdp-shard-grad-op", {}),
+    "fsdp2-offload": ("fsdp-full-shard+params@cpu", {}),
+    "fsdp2-lora": ("fsdp-full-shard", {"method": "lora", "lora_rank": 4}),
+    "fsdp2-accumulates": ("fsdp-full-shard", {"grad_accum": 2}),
+    "fsdp2-checkpointing": ("fsdp-full-shard", {"checkpointing": "full"}),
+    "fsdp2-hybrid": ("fsdp-hybrid-shard:shard=2", {"ranks": 4}),
+    "zero1": (f"zero1:{SMALL}", {}),
+    "zero2": (f"zero2:{SMALL}", {}),
     "zero2-offload": (f"zero2:{SMALL}+optimizer@cpu", {}),
+    "zero3": (f"zero3:{HERE},max_reuse_distance=0", {}),
+    "zero3-checkpointing": ("zero3:reduce_bucket_size=50000,max_reuse_distance=0", {"checkpointing": "full"}),
+    "zero3-head-above-the-bucket": (f"zero3:{HERE.replace(SMALL, 'reduce_bucket_size=50000')}", {}),
 }
 STEADY = ("params", "gradients", "master", "optimizer", "buffers")
-NOT_SIMULATED = ("zero2-offload",)  # a simulation keeps device and host apart, a CPU is both
+SIMULATED = ("ddp", "fsdp1", "fsdp2", "fsdp2-lora", "fsdp2-hybrid", "zero3")  # with offload a CPU is device and host
 
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Report]]:
-    """Mode -> cell -> report; the ranks are started once a mode."""
+    """Mode -> cell -> report; ranks are started once for a mode and a number of them."""
     place = tmp_path_factory.mktemp("runs")
-    asked = {name: read(folder_of(place / name, strategy, **fields)) for name, (strategy, fields) in CELLS.items()}
+    asked = {name: read(folder_of(place / name, how, **fields)) for name, (how, fields) in CELLS.items()}  # type: ignore[arg-type]
     found: dict[str, dict[str, Report]] = {}
     for mode in ("cpu", "rehearse", "simulate"):
-        names = [name for name in CELLS if mode != "simulate" or name not in NOT_SIMULATED]
-        made = [session.plan(asked[name], mode) for name in names]
-        found[mode] = dict(zip(names, session.answers(made, 200.0), strict=True))
+        names = SIMULATED if mode == "simulate" else tuple(CELLS)
+        found[mode] = {}
+        for ranks in (2, 4):
+            here = [name for name in names if CELLS[name][1].get("ranks", 2) == ranks]
+            made = [session.plan(asked[name], mode, ranks) for name in here]
+            found[mode] |= dict(zip(here, session.answers(made, 300.0), strict=True))
     return found
 
 
@@ -66,10 +84,9 @@ def near(ours: dict[str, int], theirs: dict[str, int]) -> bool:
 def test_a_real_run_agrees(reports: dict[str, dict[str, Report]], name: str) -> None:
     report = reports["cpu"][name]
     assert report.failure is None, str(report.failure)
-    assert report.ranks == 2 and len(report.rss_bytes) == 2
-    assert report.error is not None and abs(report.error) <= 0.03
-    off = [row for row in report.rows if not row.agrees and (row.instant == "step" or row.category == "all")]
-    assert not off
+    assert report.ranks == len(report.rss_bytes) == CELLS[name][1].get("ranks", 2)
+    off = [row for row in report.rows if not row.agrees]
+    assert report.status == "agrees", (report.error, off)
 
 
 @pytest.mark.engines
@@ -85,7 +102,7 @@ def test_a_rehearsal_holds_what_gloo_holds(reports: dict[str, dict[str, Report]]
 
 
 @pytest.mark.engines
-@pytest.mark.parametrize("name", [name for name in CELLS if name not in NOT_SIMULATED])
+@pytest.mark.parametrize("name", SIMULATED)
 def test_a_simulation_holds_what_gloo_holds(reports: dict[str, dict[str, Report]], name: str) -> None:
     simulated, real = reports["simulate"][name], reports["cpu"][name]
     assert simulated.failure is None, str(simulated.failure)
