@@ -111,7 +111,12 @@ def backward_moments(plan: Plan) -> Iterator[Placed]:
     """Unit after unit from the last; the root's gradients are joined at the very end."""
     laid, root = lay_out(plan), lay_out(plan).root
     if not laid.positions or laid.positions[-1].part != END:
-        yield Site("backward", END, 0, "during", "made"), _at_the_end(plan, laid)
+        # the root's ``_pre_backward_hook`` gathers the block that ran last before the loss has a gradient
+        ahead = laid.positions[-1].unit if laid.positions and _gathers_ahead(plan, "pre") else NOTHING
+        yield (
+            Site("backward", END, 0, "during", "made"),
+            plus(_at_the_end(plan, laid), {"gathered units": ahead.gathered}),
+        )
     for p in reversed(laid.positions):
         yield from _unit_backward(plan, laid, p)
     around = {"gathered root unit": root.gathered, **_gradients_held(plan, root, laid.others)}
@@ -195,8 +200,11 @@ def _reduction(plan: Plan, laid: Laid, unit: Sizes, done: Sizes) -> Moment:
 
 def _prefetched(plan: Plan, p: Position, *when: str) -> Sizes:
     """The unit in front, where it is gathered ahead at this point."""
-    prefetches = (plan.reshard or not plan.sharded) and plan.backward_prefetch in when
-    return p.previous if prefetches and p.previous is not None else NOTHING
+    return p.previous if _gathers_ahead(plan, *when) and p.previous is not None else NOTHING
+
+
+def _gathers_ahead(plan: Plan, *when: str) -> bool:
+    return (plan.reshard or not plan.sharded) and plan.backward_prefetch in when
 
 
 def _delayed(plan: Plan, p: Position) -> Sizes:
