@@ -66,7 +66,7 @@ def _markdown(rows: list[tuple[Cell, Row]]) -> None:
 def _summary(rows: list[tuple[Cell, Row]]) -> None:
     """A line a cell: how many amounts were compared, and the one that differs most."""
     print("| cell | strategy | ranks | amounts | largest difference |\n|---|---|---:|---:|---|")
-    for cell in dict.fromkeys(cell for cell, _ in rows):
+    for cell in {cell.id: cell for cell, _ in rows}.values():
         found = [row for other, row in rows if other is cell]
         worst = max(found, key=lambda row: abs(row.difference))
         says = (
