@@ -283,10 +283,23 @@ def _rows(found: Bytes, site: Site) -> list[Row]:
         rows += _at_end(found, site)
     elif site.part >= 0:
         rows += _at_block(found, site)
+        if site.stage == "during":
+            _give_up(rows)
     elif site.direction == "backward" and site.stage == "during":
         first = found.stretches[0].boundary
         rows.append(("incoming gradient", "activations", first, "of what the embeddings gave, as theirs is made"))
     return rows
+
+
+def _give_up(rows: list[Row]) -> None:
+    """What backward has let go of a block's saved tensors, where that is more than its own work, is saved no more."""
+    place = next((i for i, row in enumerate(rows) if row[2] < 0), None)
+    if place is None:
+        return
+    saved = next(i for i, row in enumerate(rows) if row[0] == "saved activations")
+    name, category, kept, formula = rows[saved]
+    rows[saved] = (name, category, kept + rows[place][2], formula)
+    del rows[place]
 
 
 def _before(stretches: tuple[Stretch, ...], part: int) -> Before:

@@ -92,7 +92,7 @@ def _nvme() -> list[Cell]:
         "all": f"{zero3},{small}+optimizer@nvme+params@nvme",
     }
     # wide enough for shards of at least 1 MiB: smaller ones stay in RAM
-    config = {**LLAMA, "hidden_size": 512, "intermediate_size": 2048, "vocab_size": 4096}
+    config = {**LLAMA, "hidden_size": 576, "intermediate_size": 2000, "vocab_size": 4096}
     return [Cell(f"zero3-nvme-{name}-2", config, 2, strategy, mixed) for name, strategy in places.items()]
 
 

@@ -35,6 +35,7 @@ SITES = {
     "loss_scaler.py": "other",
     "deepspeed/comm/": "other",  # gloo's own copies; NCCL has none
     "utils/nvtx.py:wrapped_fn": "temporaries",  # torch.cat before a reduce-scatter
+    "swap_tensor/": "buffers",  # what goes to a disk passes through these
     "deepspeed/runtime/": "temporaries",
 }
 
