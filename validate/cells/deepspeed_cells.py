@@ -182,7 +182,7 @@ def _engine(deepspeed: Any, cell: Cell, settled: Run, census: Any, disk: str) ->
 
 @contextmanager
 def _loss_region(engine: Any, census: Any) -> Iterator[None]:
-    """A region from the moment at which the head has been fetched to the end of forward."""
+    """A region from the moment at which the head is about to be fetched to the end of forward."""
     import torch
 
     with ExitStack() as stack:
@@ -191,7 +191,7 @@ def _loss_region(engine: Any, census: Any) -> Iterator[None]:
             stack.enter_context(census.region("loss"))
             torch.empty(1, dtype=torch.uint8)  # a census looks only where something happens
 
-        hook = engine.module.get_output_embeddings().register_forward_pre_hook(begin)
+        hook = engine.module.get_output_embeddings().register_forward_pre_hook(begin, prepend=True)
         stack.callback(hook.remove)
         yield
 
