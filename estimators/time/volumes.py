@@ -133,7 +133,7 @@ def zero3(run: Run) -> tuple[Message, ...]:
         weights = ceil_div(weights, DTYPE_BYTES[run.settings.compute_dtype])
     ahead = int(knobs["prefetch_bucket_size"])
     tensors = sum(part.count * len(part.parameters) for part in run.model.parts)
-    calls = max(size.units, min(tensors, ceil_div(size.elements, ahead)) if ahead else tensors)  # 0: one by one
+    calls = max(size.units, ceil_div(size.elements, ahead) if ahead else tensors)  # 0: one by one
     hpz = int(knobs.get("hpz", 1))
     back = min(hpz, ranks) if hpz > 1 else shards
     grads = _grad_bytes(run, run.settings.reduce_dtype)
