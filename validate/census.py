@@ -11,6 +11,7 @@ activations' gradients read too high here. What engines hold is not touched by t
 
 from __future__ import annotations
 
+import gc
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -263,3 +264,16 @@ def _site() -> str:
             fallback = f"{name.rpartition('/')[2]}:{frame.f_code.co_name}"
         frame = frame.f_back  # type: ignore[assignment]
     return fallback or "torch"
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Cycles are freed between steps, not wherever the collector happens to run: equal runs have equal events."""
+    gc.collect()
+    gc.freeze()  # what is imported is not looked through again after each step
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()

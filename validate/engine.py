@@ -87,11 +87,7 @@ def _torch(
         optimizer.zero_grad(set_to_none=True)
 
     def label() -> None:
-        # a unit that is not resharded has its gathered parameters in place of its shards
-        stored = [getattr(p, "_local_tensor", p) for p in module.parameters()]
-        gradients = [p.grad for p in module.parameters() if p.grad is not None]
-        states = [t for state in optimizer.state.values() for t in state.values() if isinstance(t, torch.Tensor)]
-        for name, tensors in (("params", stored), ("gradients", gradients), ("optimizer", states)):
+        for name, tensors in engine.owned(optimizer):
             recorder.own(name, tensors)
 
     return Engine(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from validate.causes import explained, kernel_kills, standing
+from validate.cells.ranks import free_port
 from validate.failure import broken, ended, instant_of
 from validate.job import Broken, Job, events, read_result, result_path, write_job
 
@@ -238,12 +238,6 @@ def stop(workers: Sequence[subprocess.Popen[bytes]], seconds: float = 2.0) -> No
                 continue
     for worker in workers:
         worker.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,15 @@ from typing import Any
 from estimators.activations.question import HOLDS_OUTPUTS
 from estimators.run import Run
 from validate.cells.torch_engines import _tail
+from validate.census import without_collector
 from validate.device import Device, host_rss_bytes
 from validate.engine import build_engine
 from validate.model import build
 from validate.recorder import Recorder, Window
 from validate.simulate.categories import Categories
 from validate.simulate.engines import Engine
-from validate.simulate.moments import Composition as Found
-from validate.simulate.moments import instants_of, sites_at, traces
-from validate.simulate.network import batch, head, vocabulary
+from validate.simulate.moments import largest_moments, traces
+from validate.simulate.network import batch, head
 
 STEPS = 3  # the last is read: stage 3 prefetches from the third forward on, DDP rebuilds its buckets in the second
 TIMED = 3  # more steps without the census, on devices with an allocator of their own
@@ -64,7 +64,7 @@ def take(
         models.append(_placed(run, recorder.device))
         return models[0]
 
-    with _no_collector():
+    with without_collector():
         with recorder:
             recorder.begin("build")
             engine = build_engine(made, run, recorder, mode, config, yaml)
@@ -85,15 +85,10 @@ def take(
         finally:
             unmark()
             engine.close()
-        names = Categories(recorder, vocabulary(run.model), _gradient_shapes(run), run.strategy.engine == "fsdp1")
+        names = Categories.of(recorder, run)
     if categories is not None:
         categories.update({address: names(block, "") for block, address in recorder.addresses.items()})
-    found = traces(recorder, names)
-    pieces = {
-        name: Found.of(t.bytes[t.largest], sites_at(recorder, names, int(t.events[t.largest])))
-        for name, t in found.items()
-    }
-    instants = instants_of(pieces)
+    instants = largest_moments(recorder, names, traces(recorder, names))
     return Taken(
         {name: {"gpu": dict(c.gpu), "host": dict(c.host)} for name, c in instants.items()},
         _counted(windows),
@@ -168,12 +163,6 @@ def _step(engine: Engine, run: Run, recorder: Recorder) -> None:
     recorder.end()
 
 
-def _gradient_shapes(run: Run) -> frozenset[tuple[int, ...]]:
-    """Shapes that only gradients of weights have, and no activation."""
-    rows = run.workload.micro_batch * run.workload.seq_len
-    return frozenset(p.shape for _, p in run.model.named_parameters() if p.trainable and p.shape[0] != rows)
-
-
 def _counted(windows: Mapping[str, Window]) -> dict[str, dict[str, int | None]]:
     """Counters by instant of the contract: loading is the larger of its two pieces."""
     pieces = {name: w for name, w in windows.items() if name not in ("build", "start", "between")}
@@ -181,16 +170,3 @@ def _counted(windows: Mapping[str, Window]) -> dict[str, dict[str, int | None]]:
     if loads:
         pieces["load"] = max(loads, key=lambda w: w.allocated)
     return {name: {"allocated_bytes": w.allocated, "reserved_bytes": w.reserved} for name, w in pieces.items()}
-
-
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """Cycles are freed between steps, not wherever the collector happens to run: equal runs have equal events."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.unfreeze()

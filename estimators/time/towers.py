@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from estimators.activations.network import IMAGE_ROLES, runs_of
+from estimators.activations.amounts import IMAGE_ROLES, runs_of
 from estimators.activations.question import question_of
 from estimators.activations.tape import evaluate
 from estimators.errors import NotModelled

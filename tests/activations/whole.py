@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from estimators.activations.amounts import network_bytes, runs_of
 from estimators.activations.head import head
 from estimators.activations.losses import Loss
-from estimators.activations.network import Network, network_bytes, runs_of
+from estimators.activations.network import Network
 from estimators.activations.profile import Conditions, profile
 from estimators.activations.question import MASKS_IMAGES, Question
 from estimators.activations.tape import evaluate

@@ -84,6 +84,15 @@ def near(ours: dict[str, int], theirs: dict[str, int]) -> bool:
     )
 
 
+def holds_the_same(found: Report, real: Report) -> None:
+    assert found.failure is None, str(found.failure)
+    for instant in ("forward", "backward", "reduce", "step"):
+        ours, theirs = bytes_of(found, instant), bytes_of(real, instant)
+        assert near(ours, theirs), (instant, ours, theirs)
+    steady = [{c: bytes_of(r, "step").get(c, 0) for c in STEADY} for r in (found, real)]
+    assert steady[0] == steady[1]
+
+
 @pytest.mark.engines
 @pytest.mark.parametrize("name", CELLS)
 def test_a_real_run_agrees(reports: dict[str, dict[str, Report]], name: str) -> None:
@@ -97,25 +106,13 @@ def test_a_real_run_agrees(reports: dict[str, dict[str, Report]], name: str) -> 
 @pytest.mark.engines
 @pytest.mark.parametrize("name", CELLS)
 def test_a_rehearsal_holds_what_gloo_holds(reports: dict[str, dict[str, Report]], name: str) -> None:
-    rehearsed, real = reports["rehearse"][name], reports["cpu"][name]
-    assert rehearsed.failure is None, str(rehearsed.failure)
-    for instant in ("forward", "backward", "reduce", "step"):
-        ours, theirs = bytes_of(rehearsed, instant), bytes_of(real, instant)
-        assert near(ours, theirs), (instant, ours, theirs)
-    steady = [{c: bytes_of(r, "step").get(c, 0) for c in STEADY} for r in (rehearsed, real)]
-    assert steady[0] == steady[1]
+    holds_the_same(reports["rehearse"][name], reports["cpu"][name])
 
 
 @pytest.mark.engines
 @pytest.mark.parametrize("name", SIMULATED)
 def test_a_simulation_holds_what_gloo_holds(reports: dict[str, dict[str, Report]], name: str) -> None:
-    simulated, real = reports["simulate"][name], reports["cpu"][name]
-    assert simulated.failure is None, str(simulated.failure)
-    for instant in ("forward", "backward", "reduce", "step"):
-        ours, theirs = bytes_of(simulated, instant), bytes_of(real, instant)
-        assert near(ours, theirs), (instant, ours, theirs)
-    steady = [{c: bytes_of(r, "step").get(c, 0) for c in STEADY} for r in (simulated, real)]
-    assert steady[0] == steady[1]
+    holds_the_same(reports["simulate"][name], reports["cpu"][name])
 
 
 def test_accelerates_own_loader_says_what_it_read(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def _run_group(jobs: Sequence[Job], ranks: int, seconds: float) -> list[list[Any
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         pipes = [context.Pipe(duplex=False) for _ in range(ranks)]
-        port = _free_port()
+        port = free_port()
         processes = [
             context.Process(target=_work, args=(rank, ranks, port, folder, jobs, pipes[rank][1]), daemon=True)
             for rank in range(ranks)
@@ -111,7 +111,7 @@ def _work(rank: int, ranks: int, port: int, folder: str, jobs: Sequence[Job], an
         os._exit(0)  # leave at once: nothing of the parent's may run at exit in a fork
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -23,6 +23,17 @@ class TorchEngine:
         False  # gradients are reduced in calls that the census marks; else read the end of backward
     )
 
+    def owned(self, optimizer: Any) -> Iterator[tuple[str, list[Any]]]:
+        """What module and optimizer hold at this moment, by category."""
+        import torch
+
+        parameters = list(self.module.parameters())
+        # a unit that is not resharded has its gathered parameters in place of its shards
+        yield "params", [getattr(p, "_local_tensor", p) for p in parameters]
+        yield "gradients", [p.grad for p in parameters if p.grad is not None]
+        states = (t for state in optimizer.state.values() for t in state.values())
+        yield "optimizer", [t for t in states if isinstance(t, torch.Tensor)]
+
     def close(self) -> None:
         for step in self.undo:
             step()

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from math import prod
 
+from estimators.run import Run
 from validate.census import OTHER, Block
 from validate.simulate.ledger import Ledger
+from validate.simulate.network import vocabulary
 
 FLAT = 9000
 SCALAR = 16  # elements: counters, norms and flags are counted as what they are made for, or as temporaries
@@ -25,6 +27,14 @@ class Categories:
         self._shapes = shapes  # of trainable parameters: gradients that nobody owns when the engine takes them
         self._flat = flat  # FSDP1: a long vector is the gradient of a unit's flat parameter
         self._found: dict[Block, str] = {}
+
+    @classmethod
+    def of(cls, ledger: Ledger, run: Run) -> Categories:
+        """Those of the network that ``run`` trains. A gradient's shape is one that no activation has."""
+        rows = run.workload.micro_batch * run.workload.seq_len
+        shapes = (p.shape for _, p in run.model.named_parameters() if p.trainable)
+        gradients = frozenset(shape for shape in shapes if shape[0] != rows)
+        return cls(ledger, vocabulary(run.model), gradients, run.strategy.engine == "fsdp1")
 
     def __call__(self, block: Block, phase: str) -> str:
         """The category; ``phase`` is the one in which the block was made."""

@@ -18,7 +18,10 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from estimators.run import Run
 from validate.cells.torch_engines import DDP_FUNCTIONS, TorchEngine, _autocast, wrapped
+from validate.optimizers import optimizer_of
 from validate.simulate.ledger import REDUCE, Ledger
+
+OPTIMIZERS = ("adamw", "adamw-fused", "sgd", "sgd-momentum")
 
 
 @dataclass
@@ -69,11 +72,7 @@ def _torch(engine: TorchEngine, run: Run, ledger: Ledger) -> Engine:
         optimizer.zero_grad(set_to_none=True)
 
     def label() -> None:
-        # a unit that is not resharded has its gathered parameters in place of its shards
-        stored = [getattr(p, "_local_tensor", p) for p in module.parameters()]
-        gradients = [p.grad for p in module.parameters() if p.grad is not None]
-        states = [t for state in optimizer.state.values() for t in state.values() if isinstance(t, torch.Tensor)]
-        for name, tensors in (("params", stored), ("gradients", gradients), ("optimizer", states)):
+        for name, tensors in engine.owned(optimizer):
             ledger.own(name, tensors)
             if offloaded:
                 ledger.place_on_host(tensors)
@@ -82,14 +81,12 @@ def _torch(engine: TorchEngine, run: Run, ledger: Ledger) -> Engine:
 
 
 def _optimizer(parameters: list[Any], run: Run) -> Any:
-    name, how = run.settings.optimizer, run.settings.optimizer_impl
-    chosen = {"fused": how == "fused", "foreach": how == "foreach"}
-    if name in ("adamw", "adamw-fused"):
-        return torch.optim.AdamW(parameters, lr=1e-3, **chosen)
-    if name in ("sgd", "sgd-momentum"):
-        momentum = 0.9 if name == "sgd-momentum" else 0.0
-        return torch.optim.SGD(parameters, lr=1e-3, momentum=momentum, **chosen)
-    raise NotImplementedError(f"optimizer {name} cannot be simulated; adamw, adamw-fused, sgd and sgd-momentum can")
+    name = run.settings.optimizer
+    if name not in OPTIMIZERS:
+        raise NotImplementedError(
+            f"optimizer {name} cannot be simulated; {', '.join(OPTIMIZERS[:-1])} and {OPTIMIZERS[-1]} can"
+        )
+    return optimizer_of(parameters, run)
 
 
 class _Reducer:

@@ -103,6 +103,16 @@ def _with_phase(ledger: Ledger) -> Iterator[tuple[str, Block, int, str]]:
         yield born.setdefault(block, starts[at][0]), block, change, region
 
 
+def largest_moments(ledger: Ledger, categories: Categories, found: Mapping[str, Trace]) -> dict[str, Composition]:
+    """What is alive at the largest moment of each of the contract's instants, with its sites."""
+    return instants_of(
+        {
+            name: Composition.of(t.bytes[t.largest], sites_at(ledger, categories, int(t.events[t.largest])))
+            for name, t in found.items()
+        }
+    )
+
+
 def instants_of(pieces: Mapping[str, Composition]) -> dict[str, Composition]:
     """The contract's instants: loading is the larger of its two pieces."""
     loaded = max((pieces["build"], pieces["start"]), key=lambda piece: piece.total)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from estimators.run import Run
+from validate.census import without_collector
 from validate.depth import at_depth, depth_of
 from validate.simulate.categories import Categories
 from validate.simulate.engines import Engine, build_engine
 from validate.simulate.ledger import Ledger
-from validate.simulate.moments import Composition, Trace, instants_of, sites_at, traces
-from validate.simulate.network import batch, build, head, vocabulary
+from validate.simulate.moments import Composition, Trace, largest_moments, traces
+from validate.simulate.network import batch, build, head
 from validate.simulate.world import fake_world
 
 
@@ -43,7 +42,7 @@ def measure(
     layers = layers or depth_of(run.model)
     run = at_depth(run, layers)
     fake_ranks = fake_world(run.ranks, run.cluster.gpus_per_node, run.strategy.engine, rank)
-    with _no_collector(), fake_ranks as fake, fake, Ledger() as ledger:
+    with without_collector(), fake_ranks as fake, fake, Ledger() as ledger:
         ledger.begin("build")
         model = build(run)
         ledger.begin("start")
@@ -60,23 +59,9 @@ def measure(
             if hook is not None:
                 hook.remove()
             engine.close()
-        names = Categories(ledger, vocabulary(run.model), _gradient_shapes(run), run.strategy.engine == "fsdp1")
+        names = Categories.of(ledger, run)
     found = traces(ledger, names)
-    pieces = {name: _composition(ledger, names, trace) for name, trace in found.items()}
-    return Measured(layers, instants_of(pieces), found, time.monotonic() - started)
-
-
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """Cycles are freed between steps, not wherever the collector happens to run: equal runs have equal events."""
-    gc.collect()
-    gc.freeze()  # what is imported is not looked through again after each step
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.unfreeze()
+    return Measured(layers, largest_moments(ledger, names, found), found, time.monotonic() - started)
 
 
 def _mark_loss(model: torch.nn.Module, ledger: Ledger) -> Any:
@@ -117,15 +102,3 @@ def _step(engine: Engine, run: Run, ledger: Ledger, whole: bool) -> None:
             engine.step()
             engine.label()
             ledger.begin("between")
-
-
-def _gradient_shapes(run: Run) -> frozenset[tuple[int, ...]]:
-    """Shapes that only gradients of weights have, and no activation."""
-    rows = run.workload.micro_batch * run.workload.seq_len
-    trained = (p.shape for _, p in run.model.named_parameters() if p.trainable)
-    return frozenset(shape for shape in trained if shape[0] != rows)
-
-
-def _composition(ledger: Ledger, names: Categories, trace: Trace) -> Composition:
-    at = trace.largest
-    return Composition.of(trace.bytes[at], sites_at(ledger, names, int(trace.events[at])))
