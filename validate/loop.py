@@ -38,6 +38,11 @@ class Taken:
     step_seconds: float | None = None
     notes: tuple[str, ...] = ()
 
+    def held_bytes(self, instant: str) -> int:
+        """On the device: what the census knows, or the allocator's counter where that is more."""
+        counted = self.windows.get(instant, {}).get("allocated_bytes")
+        return max(counted or 0, sum(self.instants[instant]["gpu"].values()))
+
 
 def take(
     run: Run,
@@ -101,11 +106,7 @@ def take(
 
 def largest(found: Sequence[Taken]) -> Taken:
     """Ranks as one: of each instant the one that needs most of the device, of the rest the largest."""
-
-    def held(taken: Taken, name: str) -> int:
-        return max(taken.windows.get(name, {}).get("allocated_bytes") or 0, sum(taken.instants[name]["gpu"].values()))
-
-    best = {name: max(found, key=lambda taken: held(taken, name)) for name in found[0].instants}
+    best = {name: max(found, key=lambda taken: taken.held_bytes(name)) for name in found[0].instants}
     return Taken(
         {name: taken.instants[name] for name, taken in best.items()},
         {name: taken.windows[name] for name, taken in best.items() if name in taken.windows},

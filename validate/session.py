@@ -229,18 +229,13 @@ def _measured(found: Sequence[Any]) -> Mapping[str, Mapping[str, Mapping[str, in
     """Of each instant the rank that needs most of the device; what the allocator counts beside the census is workspace."""
     chosen: dict[str, Mapping[str, Mapping[str, int]]] = {}
     for name in found[0].instants:
-        taken = max(found, key=lambda f: _held(f, name))
+        taken = max(found, key=lambda f: f.held_bytes(name))
         gpu = dict(taken.instants[name]["gpu"])
-        beside = _held(taken, name) - sum(gpu.values())
+        beside = taken.held_bytes(name) - sum(gpu.values())
         if beside > 0:
             gpu["workspace"] = gpu.get("workspace", 0) + beside
         chosen[name] = {"gpu": gpu, "host": taken.instants[name]["host"]}
     return chosen
-
-
-def _held(taken: Any, name: str) -> int:
-    counted = taken.windows.get(name, {}).get("allocated_bytes")
-    return max(counted or 0, sum(taken.instants[name]["gpu"].values()))
 
 
 def _extra(made: Planned, found: Sequence[Any]) -> dict[str, Any]:

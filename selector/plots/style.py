@@ -16,7 +16,6 @@ from estimators.result import CATEGORIES
 from estimators.values import dataclass
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INSTALL = "pictures need matplotlib; install it: pip install 'dist-advisor[plots]'"
@@ -147,12 +146,6 @@ def legend_of(categories: set[str], outside: bool = False) -> list[Any]:
     if outside:
         found.append(Patch(facecolor="none", edgecolor=QUIET, linestyle=":", linewidth=0.7, label=OUTSIDE))
     return found
-
-
-def nice_limit(axis: Axes, highest: float, which: str = "y") -> None:
-    """An axis from zero with some air above the highest value."""
-    top = highest * 1.12 if highest > 0 else 1.0
-    axis.set_ylim(0, top) if which == "y" else axis.set_xlim(0, top)
 
 
 def amount(value: float) -> str:
