@@ -17,9 +17,10 @@ from estimators.errors import AdvisorError
 from estimators.memory import Estimate, estimate
 from estimators.model import resolve_model
 from estimators.model.spec import ModelSpec
-from estimators.values import dataclass, field
+from estimators.values import dataclass, field, replace
 from selector.checks.files import groups
 from selector.checks.machine import Machine
+from selector.checks.rules import RULES
 from selector.checks.run import check, read
 from selector.checks.setup import Setup
 from selector.diagnosis.causes import Cause, batch, explained, signed
@@ -68,7 +69,9 @@ def diagnose(
         return _gpu(lines, message, spec, where, found, notes)
     causes = [*batch(lines, where), *signed(lines, found)]
     if setup is not None and causes:
-        causes += _configured(setup, causes)
+        causes = _configured(setup, causes)
+    said = [cause.where for cause in causes]
+    notes = [note for note in notes if not any(where and note.startswith(f"{where}: ") for where in said)]
     kind = next((kind for kind, _ in map(_kind_of, causes)), UNKNOWN) if causes else UNKNOWN
     mends = host_remedies(found, spec) if kind == HOST and found is not None and spec is not None else ()
     if kind == HOST and found is not None and not mends:
@@ -88,7 +91,7 @@ def _setup(
 ) -> tuple[Setup | None, list[str]]:
     for group in groups(configs) if configs else ():
         reading, hits = read(group, cluster)
-        notes = [f"{hit.where}: {hit.message}" for hit in hits]
+        notes = [f"{_where(str(hit.file), hit.line, hit.where)}: {hit.message}" for hit in hits]
         setup = Setup(
             ds=group.ds,
             accel=group.accel,
@@ -145,6 +148,8 @@ def _gpu(
     causes = tuple(explained(message, same, instant, found, at + 1))
     short = message.shortage if found is not None and found.gpu.process.expected < found.gpu.capacity else 0
     mends = remedies(found, model, short) if found is not None and model is not None else ()
+    if found is not None and not mends:
+        notes.append("no change that was tried is enough; recommend looks at other strategies and methods")
     return Diagnosis(OOM, instant, causes, message, same, found, mends, tuple(notes))
 
 
@@ -169,13 +174,25 @@ def _kind_of(cause: Cause) -> tuple[str, Cause]:
 
 
 def _configured(setup: Setup, causes: Sequence[Cause]) -> list[Cause]:
-    """What the rules that the log points at say of the configuration."""
-    named = {cause.rule for cause in causes}
-    return [
-        Cause(f.rule, f"{f.where} of {Path(f.file).name}", f.message, f.fix, f.source)
-        for f in check(setup)
-        if f.rule in named
-    ]
+    """The causes, each with what its rule says of the configuration; further places of a rule behind it."""
+    found = [finding for finding in check(setup) if finding.rule in {cause.rule for cause in causes}]
+    made: list[Cause] = []
+    for cause in causes:
+        for number, finding in enumerate(f for f in found if f.rule == cause.rule):
+            where = _where(finding.file, finding.line, finding.where)
+            if number:
+                made.append(Cause(finding.rule, cause.title, finding.message, finding.fix, finding.source, None, where))
+            else:  # the log's own numbers stay; a rule's general words give way to the file's
+                general = cause.because == RULES[cause.rule].trigger
+                because = finding.message if general else cause.because
+                made.append(replace(cause, because=because, fix=finding.fix, where=where))
+        if not any(finding.rule == cause.rule for finding in found):
+            made.append(cause)
+    return made
+
+
+def _where(file: str, line: int | None, key: str) -> str:
+    return f"{Path(file).name}{f', line {line}' if line else ''}: {key}"
 
 
 def _loads(lines: Sequence[str]) -> bool:

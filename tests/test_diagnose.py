@@ -148,8 +148,13 @@ def test_the_configuration_speaks_too(tmp_path: Path) -> None:
     file = tmp_path / "ds.json"
     both = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}, "fp16": {"enabled": True}}
     file.write_text(json.dumps(both), encoding="utf-8")
-    causes = diagnose("AssertionError: bfloat16 and fp16 modes cannot be simultaneously enabled", configs=[file]).causes
-    assert [c.title for c in causes] == ["ds-fp16-bf16-both", "fp16.enabled of ds.json"]
+    found = diagnose("AssertionError: bfloat16 and fp16 modes cannot be simultaneously enabled", configs=[file])
+    assert [(c.title, c.where, c.line) for c in found.causes] == [
+        ("ds-fp16-bf16-both", "ds.json, line 1: fp16.enabled", 1)
+    ]
+    assert not any("fp16" in note for note in found.notes)  # what a cause says is not said again
+    other = diagnose("watchdog: Watchdog caught collective operation timeout", configs=[file])
+    assert other.notes[0] == "ds.json, line 1: fp16.enabled: both fp16 and bf16 are enabled; keep one"
 
 
 def test_unknown_stays_unknown() -> None:
@@ -169,6 +174,27 @@ def test_where_no_change_is_enough_that_is_said() -> None:
     cluster = parse_cluster("8xA100-80GB", host_memory="800GB")
     answer = diagnose("exitcode: -9", model="qwen2-72b", cluster=cluster, strategy="zero3-offload")
     assert answer.remedies or any("no single change" in note for note in answer.notes)
+
+
+def test_a_tight_change_says_so() -> None:
+    seen = set()
+    for size in ("44GB", "48GB"):  # of 48 GB, LoRA leaves less than the upper ends of what is not torch's
+        found = estimate("llama-8b", parse_cluster("4xA10", gpu_memory=size), "zero2", seq_len=8192, micro_batch=2)
+        for remedy in remedies(found, found.run.model):
+            assert remedy.verdict in ("fits", "tight")
+            assert ("but tight" in remedy.says) == (remedy.verdict == "tight"), remedy
+            seen.add(remedy.verdict)
+    assert seen == {"fits", "tight"}
+
+
+def test_changes_come_together_where_none_is_enough_alone() -> None:
+    found = estimate("llama-8b", "4xA10", "zero2", seq_len=8192, micro_batch=4)
+    made = remedies(found, found.run.model)
+    assert made[-1].verdict == "fits"
+    for remedy in made:
+        assert remedy.changes["micro_batch"] == 1 and remedy.changes["grad_accum"] == 4 and "zero3" in remedy.strategy
+        changes = {name: value for name, value in remedy.changes.items() if name != "strategy"}
+        assert estimate("llama-8b", "4xA10", remedy.strategy, seq_len=8192, **changes).verdict == remedy.verdict
 
 
 def test_remedies_are_verified() -> None:

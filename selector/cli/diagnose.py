@@ -102,12 +102,14 @@ def draw(console: Console, answer: Diagnosis) -> None:
         place = f"  (line {cause.line})" if cause.line else ""
         console.print(f"\n{cause.title}{place}", style="bold", markup=False)
         console.print(f"  {cause.because}", markup=False)
+        if cause.where:
+            console.print(f"  {cause.where}", markup=False)
         console.print(f"  fix: {cause.fix}", markup=False)
         if cause.source:
             console.print(f"  {cause.source}", style="dim", markup=False)
     if not answer.causes:
         console.print("nothing in this log is known here; paste the lines around the first error")
     if answer.remedies:
-        console.print("\nchanges that fit, the smallest first", style="bold")
+        console.print("\nchanges, each estimated, the smallest first", style="bold")
         for remedy in answer.remedies:
             console.print(f"  {remedy.says}", markup=False)

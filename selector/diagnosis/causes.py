@@ -19,7 +19,8 @@ _BATCH = re.compile(r"\b(\d{1,9}) != (\d{1,9}) \* (\d{1,9}) \* (\d{1,9})\b")
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One explanation. ``rule`` is a rule of ``check`` where one covers it; ``line`` counts from 1 in the log."""
+    """One explanation. ``rule`` is a rule of ``check`` where one covers it; ``line`` counts from 1 in the log; ``where``
+    is the place in a configuration that the same rule points at."""
 
     rule: str
     title: str
@@ -27,6 +28,7 @@ class Cause:
     fix: str
     source: str = ""
     line: int | None = None
+    where: str = ""
 
 
 def explained(

@@ -14,6 +14,7 @@ from estimators.values import dataclass, replace
 from selector.levers import FURTHER, tried
 
 ENOUGH = 5
+TIGHT = 2  # of changes that are tight: those that fit for certain follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +29,53 @@ class Remedy:
 
 
 def remedies(found: Estimate, model: ModelSpec, shortage: int = 0) -> tuple[Remedy, ...]:
-    """Changes after which the process fits. ``shortage`` is what the log says was missing: where the estimate was too
-    small, a change has to save that much as well."""
+    """Changes after which the process fits, or is tight, which is said; several together where none does alone.
+
+    ``shortage`` is what the log says was missing: where the estimate was too small, a change has to save that much too.
+    """
     limit = min(float(found.gpu.capacity), found.gpu.process.expected - shortage)
-    host = found.run.cluster.host_bytes
+    made = _smallest(_verified(found, model, _candidates(found), limit))
+    if made:
+        return made
+    several = _smallest(_verified(found, model, _together(found), limit))
+    sure = next((at for at, remedy in enumerate(several) if remedy.verdict == "fits"), len(several))
+    return several[: sure + 1]
+
+
+def _verified(
+    found: Estimate, model: ModelSpec, candidates: Iterator[tuple[str, Strategy, dict[str, Any]]], limit: float
+) -> list[Remedy]:
     made: list[Remedy] = []
-    for says, strategy, changes in _candidates(found):
+    for says, strategy, changes in candidates:
         answer = tried(found, model, strategy, changes)
-        if answer is None or answer.gpu.process.expected > limit:
-            continue
-        if host is not None and answer.host.expected > host:
+        if answer is None or answer.gpu.process.expected > limit or answer.verdict == "no":
             continue
         shown = dict(changes) | ({"strategy": strategy.name} if strategy.name != found.strategy else {})
         expected = round(answer.gpu.process.expected)
-        line = f"{says}: {gib(expected)} of {gib(answer.gpu.capacity)} GiB"
+        line = f"{says}: {gib(expected)} of {gib(answer.gpu.capacity)} GiB{_margin(answer)}"
         made.append(Remedy(shown, line, strategy.name, expected, answer.verdict))
-        if len(made) == ENOUGH:
-            break
-    return tuple(made)
+    return made
+
+
+def _margin(answer: Estimate) -> str:
+    """What a tight change leaves open."""
+    if answer.verdict == "unknown":
+        return f", but {answer.reason}"
+    if answer.verdict != "tight":
+        return ""
+    if answer.gpu.process.high > answer.gpu.capacity:
+        return f", but tight: up to {gib(answer.gpu.process.high)} GiB"
+    return ", but tight: host RAM may not suffice"
+
+
+def _smallest(made: list[Remedy]) -> tuple[Remedy, ...]:
+    """The first few; tight ones do not crowd out what fits."""
+    kept: list[Remedy] = []
+    for remedy in made:
+        same = sum((other.verdict == "tight") == (remedy.verdict == "tight") for other in kept)
+        if len(kept) < ENOUGH and (remedy.verdict != "tight" or same < TIGHT):
+            kept.append(remedy)
+    return tuple(kept)
 
 
 def host_remedies(found: Estimate, model: ModelSpec) -> tuple[Remedy, ...]:
@@ -54,14 +84,15 @@ def host_remedies(found: Estimate, model: ModelSpec) -> tuple[Remedy, ...]:
     made: list[Remedy] = []
     for says, strategy, changes in _host_candidates(found):
         answer = tried(found, model, strategy, changes)
-        if answer is None or answer.gpu.process.expected > answer.gpu.capacity:
+        if answer is None or answer.verdict == "no":
             continue
         if answer.host.expected >= found.host.expected or answer.host.expected > limit:
             continue
         shown = dict(changes) | ({"strategy": strategy.name} if strategy.name != found.strategy else {})
         line = f"{says}: {gib(answer.host.expected, 0)} instead of {gib(found.host.expected, 0)} GiB of host RAM a node"
+        line += _margin(answer)
         made.append(Remedy(shown, line, strategy.name, round(answer.gpu.process.expected), answer.verdict))
-    return tuple(made[:ENOUGH])
+    return _smallest(made)
 
 
 def _host_candidates(found: Estimate) -> Iterator[tuple[str, Strategy, dict[str, Any]]]:
@@ -106,6 +137,29 @@ def _candidates(found: Estimate) -> Iterator[tuple[str, Strategy, dict[str, Any]
             yield f"sequences of {length} tokens", strategy, {"seq_len": length}
     if work.method == "full":
         yield "LoRA", strategy, {"method": "lora"}
+
+
+def _together(found: Estimate) -> Iterator[tuple[str, Strategy, dict[str, Any]]]:
+    """What each candidate does alone, all at once, under strategies that shard or offload more and more."""
+    work = found.run.workload
+    steps: list[tuple[str, dict[str, Any]]] = []
+    if work.checkpointing == "none":
+        steps.append(("activation checkpointing", {"checkpointing": "full"}))
+    if work.micro_batch > 1:
+        accumulation = work.grad_accum * work.micro_batch
+        steps.append((f"micro-batch 1 with accumulation {accumulation}", {"micro_batch": 1, "grad_accum": accumulation}))
+    if work.loss == "plain":
+        steps.append(("a fused loss", {"loss": "fused"}))
+    for name in (found.run.strategy.name, *_further(found.run.strategy)):
+        for count in range(1, len(steps) + 1):
+            says, changes = ", ".join(said for said, _ in steps[:count]), dict[str, Any]()
+            for _, change in steps[:count]:
+                changes |= change
+            try:
+                strategy = parse_strategy(name)
+            except AdvisorError:
+                continue
+            yield says if strategy.name == found.strategy else f"strategy {name}, {says}", strategy, changes
 
 
 def _further(strategy: Strategy) -> Iterator[str]:
