@@ -102,6 +102,7 @@ def _setup(
             cluster=cluster,
             fields=fields,
             machine=Machine(),
+            unknown=bool(group.missing),
         )
         return setup, notes
     return None, []

@@ -198,7 +198,7 @@ def disk_space(setup: Setup) -> Hits:
     )
     if not need:
         return
-    block = setup.zero if setup.ds else setup.inline
+    block = setup.zero if setup.ds else setup.deciding
     key = block.first(*(f"{b}.nvme_path" for b in _BLOCKS), *(f"{b}_nvme_path" for b in _BLOCKS))
     wanted = need * setup.params // max(setup.nodes, 1) if setup.params else 0
     given = setup.cluster.nvme_bytes if setup.cluster else None

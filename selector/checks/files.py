@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from estimators.errors import short
@@ -28,15 +28,24 @@ class Group:
     hits: tuple[Hit, ...] = ()
 
 
+Loaded = tuple[str, Block, Script]
+
+
 def groups(paths: Iterable[str | Path]) -> Iterator[Group]:
-    """One group where every file is of another kind; else each file for itself, with the file that it names.
+    """The files as runs: one run where accelerate's file and the arguments stand once, else each file with the file it
+    names. Of several DeepSpeed files the one that the others name belongs to their run; the rest stand alone, and so do
+    several scripts.
 
     Raises ``InputError`` for a file that cannot be read or recognised.
     """
     loaded = [_load(Path(path)) for path in dict.fromkeys(str(path) for path in paths)]
-    kinds = [kind for kind, _, _ in loaded]
+    scripts = [item for item in loaded if item[0] == "script"]
+    if len(scripts) > 1:
+        loaded = [item for item in loaded if item[0] != "script"]
+        yield from (_group({kind: (block, script)}) for kind, block, script in scripts)
+    kinds = [kind for kind, _, _ in loaded if kind != "deepspeed"]
     if len(set(kinds)) == len(kinds):
-        yield _group({kind: (block, script) for kind, block, script in loaded})
+        yield from _together(loaded)
         return
     alone = [_group({kind: (block, script)}) for kind, block, script in loaded]
     named = {group.ds.document.path.resolve() for group in alone if group.accel or group.args if group.ds}
@@ -45,7 +54,25 @@ def groups(paths: Iterable[str | Path]) -> Iterator[Group]:
             yield group
 
 
-def _load(path: Path) -> tuple[str, Block, Script]:
+def _together(loaded: Sequence[Loaded]) -> Iterator[Group]:
+    """One run, and the DeepSpeed files that are not its own."""
+    jsons = [item for item in loaded if item[0] == "deepspeed"]
+    rest = {kind: (block, script) for kind, block, script in loaded if kind != "deepspeed"}
+    if not rest:
+        yield from (_group({kind: (block, script)}) for kind, block, script in jsons)
+        return
+    alone = _group(rest)
+    own = alone.ds.document.path.resolve() if alone.ds else None
+    others = [item for item in jsons if item[1].document.path.resolve() != own]
+    if alone.ds or len(jsons) != 1:
+        yield alone
+    else:  # nothing names it, or by a path that is not here: it is the run's
+        yield _group({**rest, "deepspeed": jsons[0][1:]})
+        others = []
+    yield from (_group({kind: (block, script)}) for kind, block, script in others)
+
+
+def _load(path: Path) -> Loaded:
     if path.suffix.lower() == ".py":
         return "script", Block(), read_script(path)
     document = load(path)
@@ -78,7 +105,10 @@ def _named(block: Block, key: str, name: str, missing: list[str], hits: list[Hit
         document = load(path)
         return Block(document, document.data)
     missing.append(block.path + key)
-    hits.append(block.hit(key, f"no file {short(name, 120)} beside {block.document.name} or in the working folder"))
+    said = (
+        f"no file {short(name, 120)} beside {block.document.name} or in the working folder: what it says is not checked"
+    )
+    hits.append(block.hit(key, said, fix="correct the path, or name the file beside this one"))
     return Block()
 
 

@@ -127,9 +127,9 @@ def unknown_inline(setup: Setup) -> Hits:
 @rule("accel-zero3-save-16bit", WARNING, fix="true", confirmed=SOURCE, source="transformers#20082, peft#306")
 def save_16bit(setup: Setup) -> Hits:
     """zero_stage 3 and zero3_save_16bit_model not true: a save cannot be used."""
-    if setup.inline.whole("zero_stage") == 3 and not setup.inline.flag("zero3_save_16bit_model"):
-        edit = setup.inline.put("zero3_save_16bit_model", True)
-        yield setup.inline.hit("zero3_save_16bit_model", "is not true at stage 3: a save holds shards only", edit)
+    if setup.deciding.whole("zero_stage") == 3 and not setup.deciding.flag("zero3_save_16bit_model"):
+        edit = setup.deciding.put("zero3_save_16bit_model", True)
+        yield setup.deciding.hit("zero3_save_16bit_model", "is not true at stage 3: a save holds shards only", edit)
 
 
 @rule(

@@ -18,6 +18,7 @@ from estimators.readers.training_arguments import read_training_arguments
 from selector.checks.block import Block
 from selector.checks.files import Group, groups, without
 from selector.checks.finding import Finding, Hit
+from selector.checks.folders import expanded
 from selector.checks.machine import Machine
 from selector.checks.registry import ERROR, SEVERITIES, WARNING
 from selector.checks.rules import BESIDE, RULES
@@ -36,7 +37,8 @@ def check_files(
     machine: Machine | None = None,
     **fields: Any,
 ) -> tuple[Finding, ...]:
-    """Findings on files, errors first. ``fields`` are workload fields that come on top of what the files say.
+    """Findings on files, errors first; a folder stands for the configurations directly in it. ``fields`` are workload
+    fields that come on top of what the files say.
 
     Raises ``InputError`` for a file that cannot be read or is no configuration.
     """
@@ -44,7 +46,7 @@ def check_files(
     where = parse_cluster(cluster) if isinstance(cluster, str) else cluster
     facts = Machine.here() if machine is None else machine
     found: list[Finding] = []
-    for group in groups(paths):
+    for group in groups(expanded(paths)[0]):
         reading, hits = read(group, where)
         setup = Setup(
             ds=group.ds,
@@ -56,6 +58,7 @@ def check_files(
             cluster=where,
             fields=fields,
             machine=facts,
+            unknown=bool(group.missing),
         )
         found += check(setup)
         found += beside("named-file", group.hits, WARNING)

@@ -44,6 +44,7 @@ class Setup:
     cluster: Cluster | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
     machine: Machine = field(default_factory=Machine)
+    unknown: bool = False  # the file that says what the engine does is named and not here
 
     @cached_property
     def versions(self) -> Mapping[str, str]:
@@ -64,6 +65,11 @@ class Setup:
         """``deepspeed_config`` of accelerate."""
         return self.accel.sub("deepspeed_config")
 
+    @property
+    def deciding(self) -> Block:
+        """The same where it says what runs: a file that it names says it instead, found or not."""
+        return Block() if "deepspeed_config_file" in self.inline else self.inline
+
     @cached_property
     def deepspeed(self) -> bool:
         return bool(self.ds) or self.accel.word("distributed_type") == "deepspeed" or bool(self.args.get("deepspeed"))
@@ -77,7 +83,7 @@ class Setup:
                 return int(value)
             return 0 if value is None else self.zero.whole("stage") if "stage" in self.zero else 0
         if self.accel.word("distributed_type") == "deepspeed" and "deepspeed_config_file" not in self.inline:
-            return self.inline.whole("zero_stage") if "zero_stage" in self.inline else 2
+            return self.deciding.whole("zero_stage") if "zero_stage" in self.deciding else 2
         return SHIPPED.get(self.args.word("deepspeed"))
 
     @property
@@ -100,8 +106,8 @@ class Setup:
             if not kind and self.zero.get(old) is True:
                 return Device("cpu", self.zero, old)
             return Device(kind if kind in ("cpu", "nvme") else "", self.zero, f"{key}.device")
-        kind = self.inline.word(f"{key}_device")
-        return Device(kind if kind in ("cpu", "nvme") else "", self.inline, f"{key}_device")
+        kind = self.deciding.word(f"{key}_device")
+        return Device(kind if kind in ("cpu", "nvme") else "", self.deciding, f"{key}_device")
 
     @property
     def offloads(self) -> bool:
@@ -169,7 +175,7 @@ class Setup:
     def steps(self) -> int:
         """Accumulation."""
         named = self.fields.get("grad_accum") or self.count("gradient_accumulation_steps")
-        theirs = self.ds.whole("gradient_accumulation_steps") or self.inline.whole("gradient_accumulation_steps")
+        theirs = self.ds.whole("gradient_accumulation_steps") or self.deciding.whole("gradient_accumulation_steps")
         return int(named or theirs or 1)
 
     @property
@@ -222,7 +228,7 @@ class Setup:
         return self.estimate_of()
 
     def estimate_of(self, strategy: str = "", **changes: Any) -> Estimate | None:
-        if self.model is None or self.cluster is None or self.reading is None:
+        if self.model is None or self.cluster is None or self.reading is None or self.unknown:
             return None
         fields = {**self.reading.workload, **({"method": self.method} if self.method else {}), **self.fields, **changes}
         try:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = """examples:
   dist-advisor check ds_config.json
+  dist-advisor check .                       # the configurations in this folder, together
   dist-advisor check accelerate.yaml args.json train.py --model llama-8b --gpus 8xA100
   dist-advisor check ds_config.json --fix
   dist-advisor check configs/*.json --format sarif --out findings.sarif
@@ -31,7 +32,9 @@ STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.epilog = EXAMPLE
-    command.add_argument("files", nargs="+", metavar="FILE", help="files of one run, or several of one kind")
+    command.add_argument(
+        "files", nargs="+", metavar="FILE", help="files of one run, or several of one kind; a folder that holds them"
+    )
     command.add_argument(
         "--fix", action="store_true", help="write a corrected copy beside each file, show the difference"
     )
@@ -45,6 +48,7 @@ def run(parsed: argparse.Namespace) -> int:
         check_format(parsed)
     from estimators.errors import InputError, UnknownName
     from selector.checks import check_files
+    from selector.checks.folders import expanded
     from selector.checks.rules import BESIDE, RULES
 
     if parsed.model and not parsed.gpus:
@@ -52,7 +56,10 @@ def run(parsed: argparse.Namespace) -> int:
     for name in parsed.rule or ():
         if name not in RULES and name not in BESIDE:
             raise UnknownName("rule", name, [*RULES, *BESIDE])
-    findings = check_files(parsed.files, model=parsed.model, cluster=cluster_of(parsed), **workload_fields(parsed))
+    files, notes = expanded(parsed.files)
+    for note in notes if not parsed.quiet else ():
+        print(f"note: {note}", file=sys.stderr)
+    findings = check_files(files, model=parsed.model, cluster=cluster_of(parsed), **workload_fields(parsed))
     if parsed.rule:
         findings = tuple(f for f in findings if f.rule in parsed.rule)
     if sarif_wanted:

@@ -147,7 +147,9 @@ def _together(found: Estimate) -> Iterator[tuple[str, Strategy, dict[str, Any]]]
         steps.append(("activation checkpointing", {"checkpointing": "full"}))
     if work.micro_batch > 1:
         accumulation = work.grad_accum * work.micro_batch
-        steps.append((f"micro-batch 1 with accumulation {accumulation}", {"micro_batch": 1, "grad_accum": accumulation}))
+        steps.append(
+            (f"micro-batch 1 with accumulation {accumulation}", {"micro_batch": 1, "grad_accum": accumulation})
+        )
     if work.loss == "plain":
         steps.append(("a fused loss", {"loss": "fused"}))
     for name in (found.run.strategy.name, *_further(found.run.strategy)):

@@ -10,6 +10,7 @@ import pytest
 
 from selector.checks import check_files
 from selector.checks.fixing import corrected
+from selector.checks.folders import expanded
 from selector.checks.machine import Machine
 from selector.checks.sarif import sarif
 from selector.cli import main
@@ -83,6 +84,65 @@ def test_several_of_a_kind_are_checked_one_by_one(tmp_path: Path) -> None:
     one, two = file(tmp_path, "one.json", JSON), file(tmp_path, "two.json", JSON)
     findings = check_files([one, two], machine=Machine(), cluster="7xA100")
     assert {Path(f.file).name for f in findings if f.rule == "ds-batch-triangle"} == {"one.json", "two.json"}
+
+
+def test_the_named_json_decides_and_not_what_stands_beside_it(tmp_path: Path) -> None:
+    """Stage and offload are the JSON's; the YAML's own are refused, and no rule judges them."""
+    file(tmp_path, "ds.json", json.dumps({"zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": 1}))
+    other = file(tmp_path, "other.json", json.dumps({"zero_optimization": {"stage": 3, "offload_param": True}}))
+    inline = "zero_stage: 3, offload_param_device: cpu, zero3_init_flag: true, deepspeed_config_file"
+    yaml = file(tmp_path, "a.yaml", f"distributed_type: DEEPSPEED\ndeepspeed_config: {{{inline}: ds.json}}\n")
+    findings = {f.rule: f for f in check_files([yaml], machine=Machine(), model="llama-8b", cluster="8xA10")}
+    assert findings["does-not-fit"].message.startswith("zero1 needs") and "accel-zero3-save-16bit" not in findings
+    assert "stage 1 is forced off" in findings["accel-zero3-init-flag"].message
+    both = check_files([yaml, other], machine=Machine(), model="llama-8b", cluster="8xA10")
+    assert any(f.rule == "ds-offload-object" and f.file.endswith("other.json") for f in both)  # a run of its own
+    assert any(f.rule == "does-not-fit" and f.file.endswith("ds.json") for f in both)
+
+
+@pytest.mark.parametrize("name", ["a.yaml", "args.json"])
+def test_a_run_whose_engine_file_is_missing_is_not_estimated(name: str, tmp_path: Path) -> None:
+    """It is neither DDP nor the stage that stands beside the missing file."""
+    yaml = "distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: gone.json, zero_stage: 3}\n"
+    text = yaml if name == "a.yaml" else '{"deepspeed": "gone.json", "per_device_train_batch_size": 1, "bf16": true}'
+    findings = check_files([file(tmp_path, name, text)], machine=Machine(), model="llama-70b", cluster="8xA10")
+    assert {f.rule for f in findings} <= {"named-file", "accel-ds-file-and-inline"}
+    assert "correct the path" in next(f.fix for f in findings if f.rule == "named-file")
+
+
+# -------------------------------------------------------------------------------------------------------------- folders
+
+
+def folder(path: Path) -> Path:
+    path.mkdir()
+    file(path, "ds.json", json.dumps({"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": "auto"}))
+    file(path, "args.yaml", "per_device_train_batch_size: 1\nbf16: true\nfp16: true\ndeepspeed: ds.json\n")
+    file(path, "spare.json", json.dumps({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}}))
+    file(path, "config.json", json.dumps({"architectures": ["LlamaForCausalLM"], "bf16": True}))
+    file(path, "trainer_state.json", json.dumps({"train_batch_size": 8, "global_step": 5}))
+    file(path, "broken.json", "{")
+    file(path, "train.py", "from transformers import TrainingArguments\nTrainingArguments('o', bf16=True)\n")
+    file(path, "helper.py", "print(1)\n")
+    return path
+
+
+def test_a_folder_stands_for_its_configurations(tmp_path: Path) -> None:
+    files, notes = expanded([folder(tmp_path / "run")])
+    assert [Path(name).name for name in files] == ["args.yaml", "ds.json", "spare.json", "train.py"]
+    assert notes == (f"{tmp_path / 'run'} holds args.yaml, ds.json, spare.json, train.py",)
+    found_here = {(f.rule, Path(f.file).name) for f in check_files([tmp_path / "run"], machine=Machine())}
+    assert {("trainer-fp16-bf16-both", "args.yaml"), ("zero3-gather-on-save", "ds.json"),
+            ("offload-param-needs-stage3", "spare.json")} <= found_here  # fmt: skip
+
+
+def test_a_folder_without_any_says_what_to_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder(tmp_path / "configs")
+    file(tmp_path, "package.json", "{}")
+    assert main(["check", str(tmp_path)]) == 2
+    message = capsys.readouterr().err
+    assert "no configuration among package.json; folders in it with such files: configs; name a DeepSpeed" in message
+    file(tmp_path, "ds.json", '{"zero_optimization": {"stage": 2},}')  # one that is meant, and damaged
+    assert main(["check", str(tmp_path)]) == 2 and "ds.json, line 1, column" in capsys.readouterr().err
 
 
 def test_script_arguments_and_dictionaries(tmp_path: Path) -> None:
