@@ -7,6 +7,7 @@ made.text, made.lines, made.lost, made.before, made.after
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from estimators.readers import read_config
 from estimators.readers.reading import AUTO, Reading
 from estimators.readers.safe import YAML_SUFFIXES, load
 from estimators.strategy import Strategy
-from estimators.values import dataclass, replace
+from estimators.values import dataclass, field, replace
 from selector.conversion import writers
 from selector.conversion.equivalence import TARGETS, Lost, equivalent
 from selector.conversion.plan import PURE, Plan, plan_of
@@ -39,7 +40,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """``text`` is the new file in ``format`` (json or yaml); ``before`` and ``after`` are estimates, if asked for."""
+    """``text`` is the new file in ``format`` (json or yaml); ``before`` and ``after`` are estimates, if asked for;
+    ``placeholders`` are what only the user knows: addresses and ranks of nodes.
+    """
 
     kind: str  # of the new file: deepspeed, accelerate, training_arguments
     format: str
@@ -51,6 +54,7 @@ class Conversion:
     before: Estimate | None = None
     after: Estimate | None = None
     notes: tuple[str, ...] = ()
+    placeholders: Mapping[str, str] = field(default_factory=dict)  # key -> what to write there
 
 
 def convert(
@@ -91,6 +95,7 @@ def convert(
         before,
         after,
         notes,
+        writers.placeholders(data) if kind == "accelerate" else {},
     )
 
 

@@ -147,6 +147,57 @@ def test_deepspeed_accepts(source: dict[str, Any], tmp_path: Path) -> None:
 
 
 @pytest.mark.engines
+@pytest.mark.parametrize(("source", "to", "out"), [
+    (zero(3, zero_hpz_partition_size=8), "fsdp", "a.yaml"), (zero(3), "fsdp1", "a.yaml"), (zero(2), "ddp", "a.yaml"),
+    (zero(3), "deepspeed", "a.yaml"), (fsdp(2), "deepspeed", "a.yaml"),
+])  # fmt: skip
+def test_several_nodes_start_once_what_is_named_is_filled_in(
+    source: dict[str, Any], to: str, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launcher makes of the file what each node runs; without an address it would wait for a host called None."""
+    pytest.importorskip("accelerate")
+    import yaml
+    from accelerate.commands.config.config_args import load_config_from_file
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.utils import ParallelismConfig, launch
+
+    name = "ds.json" if "zero_optimization" in source else "source.yaml"
+    made = convert(written(tmp_path, source, name), to, cluster="2x8xA100", out=out)
+    kept = {"main_process_ip"} if "main_process_ip" in source else set()
+    assert set(made.placeholders) == {"main_process_ip", "machine_rank"} - kept
+    data = yaml.safe_load(made.text) | {"main_process_ip": "10.0.0.7", "machine_rank": 1}
+    (tmp_path / out).write_text(yaml.safe_dump(data), encoding="utf-8")
+    assert load_config_from_file(str(tmp_path / out)).num_machines == 2
+    arguments = launch_command_parser().parse_args(["--config_file", str(tmp_path / out), "x.py"])
+    arguments, *_ = _validate_launch_command(arguments)
+    deepspeed = data["distributed_type"] == "DEEPSPEED"
+    if deepspeed:
+        arguments.deepspeed_fields_from_accelerate_config = ",".join(data["deepspeed_config"])  # as launch_command does
+        command, environment = launch.prepare_deepspeed_cmd_env(arguments)
+        assert command is None  # torchrun on each node, not ssh from one
+    else:
+        environment = launch.prepare_multi_gpu_env(arguments)
+    assert (arguments.nnodes, arguments.nproc_per_node, arguments.node_rank) == ("2", "8", 1)
+    assert arguments.rdzv_endpoint == "10.0.0.7:29500"  # same_network of a file never reaches the launcher
+    if "parallelism_config" in data:
+        for key, value in environment.items():
+            if key.startswith("PARALLELISM_CONFIG_"):
+                monkeypatch.setenv(key, value)
+        mesh = ParallelismConfig()
+        assert (mesh.dp_replicate_size, mesh.dp_shard_size) == (2, 8)
+
+
+def test_an_unknown_number_of_processes_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """accelerate refuses -1 unless --num_processes is given at launch: its own word for it."""
+    made = convert(written(tmp_path, zero(3)), "fsdp")
+    assert "num_processes: -1" in made.text and set(made.placeholders) == {"num_processes"}
+    assert main(["convert", str(tmp_path / "ds.json"), "--to", "fsdp", "--gpus", "2x8xA100"]) == 0
+    shown = capsys.readouterr()
+    assert "main_process_ip: HEAD_NODE_ADDRESS" in shown.out and "main_process_ip: the address of the" in shown.err
+    assert not convert(written(tmp_path, zero(3)), "deepspeed", cluster="2x8xA100").placeholders
+
+
+@pytest.mark.engines
 @pytest.mark.parametrize(("source", "to"), [row[:2] for row in TABLE if row[1] != "deepspeed"])
 def test_accelerate_accepts(source: dict[str, Any], to: str, tmp_path: Path) -> None:
     """The launcher reads the file, merges it into its arguments and checks them."""

@@ -73,6 +73,7 @@ def as_document(made: Conversion) -> dict[str, Any]:
         "lost": [asdict(lost) for lost in made.lost],
         "before_bytes": round(made.before.gpu.process.expected) if made.before else None,
         "after_bytes": round(made.after.gpu.process.expected) if made.after else None,
+        "placeholders": dict(made.placeholders),
         "text": made.text,
         "notes": list(made.notes),
     }
@@ -87,6 +88,10 @@ def draw(console: Console, made: Conversion) -> None:
         console.print("no equivalent:", style="bold")
     for lost in made.lost:
         console.print(f"  {lost.key} {lost.value}: {lost.why}", markup=False)
+    if made.placeholders:
+        console.print("to fill in:", style="bold")
+    for key, what in made.placeholders.items():
+        console.print(f"  {key}: {what}", markup=False)
     for name, found in (("before", made.before), ("after", made.after)):
         if found:
             console.print(

@@ -9,6 +9,11 @@ from estimators.knobs import KNOBS
 from estimators.readers.reading import AUTO
 from selector.conversion.plan import PURE, Plan
 
+HEAD = "HEAD_NODE_ADDRESS"  # of main_process_ip, where nobody said it
+PORT = 29500
+_LAUNCHER = (
+    "deepspeed_multinode_launcher", "deepspeed_hostfile", "deepspeed_exclusion_filter", "deepspeed_inclusion_filter",
+)  # fmt: skip
 _BASE = {
     "compute_environment": "LOCAL_MACHINE",
     "debug": False,
@@ -98,21 +103,39 @@ def accelerate(plan: Plan, source: Mapping[str, Any]) -> dict[str, Any]:
         made["num_processes"] = plan.processes
     if plan.machines:
         made["num_machines"] = plan.machines
+    made.setdefault("num_processes", -1)  # accelerate's own word for: given at launch
+    if int(made["num_machines"]) > 1:
+        made["main_process_ip"] = made.get("main_process_ip") or HEAD
+        made["main_process_port"] = made.get("main_process_port") or PORT
     engine = plan.strategy.engine
     made["mixed_precision"] = mixed_precision(plan)
     if engine == "deepspeed":
-        made |= {"distributed_type": "DEEPSPEED", "deepspeed_config": inline(plan)}
+        block = source.get("deepspeed_config")
+        launcher = {k: block[k] for k in _LAUNCHER if k in block} if isinstance(block, Mapping) else {}
+        if int(made["num_machines"]) > 1:  # the others start all nodes by ssh, from a hostfile
+            launcher.setdefault("deepspeed_multinode_launcher", "standard")
+        made |= {"distributed_type": "DEEPSPEED", "deepspeed_config": inline(plan) | launcher}
     elif engine in ("fsdp1", "fsdp2"):
         made |= {"distributed_type": "FSDP", "fsdp_config": fsdp(plan)}
         if plan.strategy.sharding == "hybrid-shard" and engine == "fsdp2" and plan.processes:
             shard = int(plan.strategy.options.get("shard") or plan.processes // (plan.machines or 1))
-            made["parallelism_config"] = {
-                "parallelism_config_dp_replicate_size": max(plan.processes // shard, 1),
-                "parallelism_config_dp_shard_size": shard,
-            }
+            sizes = {"dp_replicate": max(plan.processes // shard, 1), "dp_shard": shard, "tp": 1, "cp": 1, "sp": 1}
+            made["parallelism_config"] = {f"parallelism_config_{name}_size": size for name, size in sizes.items()}
     else:
         made["distributed_type"] = "NO" if plan.processes == 1 else "MULTI_GPU"
     return dict(sorted(made.items()))
+
+
+def placeholders(made: Mapping[str, Any]) -> dict[str, str]:
+    """Keys of an accelerate file that somebody has to fill in, and with what."""
+    machines, found = int(made["num_machines"]), dict[str, str]()
+    if made["num_processes"] == -1:
+        found["num_processes"] = "the GPUs of all nodes: give --gpus here, or --num_processes at launch"
+    if machines > 1:
+        if made["main_process_ip"] == HEAD:
+            found["main_process_ip"] = "the address of the first node, or --main_process_ip at launch"
+        found["machine_rank"] = f"0 is the first node's: 1 to {machines - 1} on the others, or --machine_rank at launch"
+    return found
 
 
 def inline(plan: Plan) -> dict[str, Any]:

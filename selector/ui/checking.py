@@ -108,6 +108,7 @@ def _converted(path: Path, target: str, known: dict[str, Any], say: Words) -> st
     if made.lost:
         lost = listed(f"{lost.key} {lost.value}: {lost.why}" for lost in made.lost)
         parts.append(folded(say("lost"), lost, True))
-    if made.notes:
-        parts.append(folded(say("notes"), listed(made.notes)))
+    notes = [*made.notes, *(f"{key}: {what}" for key, what in made.placeholders.items())]
+    if notes:
+        parts.append(folded(say("notes"), listed(notes)))
     return join(parts)
