@@ -73,7 +73,7 @@ def as_document(made: Conversion) -> dict[str, Any]:
         "lost": [asdict(lost) for lost in made.lost],
         "before_bytes": round(made.before.gpu.process.expected) if made.before else None,
         "after_bytes": round(made.after.gpu.process.expected) if made.after else None,
-        "placeholders": dict(made.placeholders),
+        "placeholders": [{"key": key, "what": what} for key, what in made.placeholders.items()],
         "text": made.text,
         "notes": list(made.notes),
     }
