@@ -14,14 +14,13 @@ from selector.plots.style import (
     FILLS,
     INK,
     QUIET,
-    VERDICT_MARKS,
     amount,
     legend_of,
     printable,
     settings,
     sheet,
 )
-from selector.report.text import speed
+from selector.report.text import VERDICT_WORDS, speed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -239,7 +238,7 @@ def verdict_words(estimate: Estimate) -> str:
     """``does not fit``, or ``no: host RAM`` where it is not the card that is too small."""
     if estimate.verdict == "no" and estimate.reason in ("host RAM", "NVMe"):
         return f"no: {estimate.reason}"
-    return VERDICT_MARKS[estimate.verdict]
+    return VERDICT_WORDS[estimate.verdict]
 
 
 def difference(a: Estimate, b: Estimate, *, width: float = 7.5) -> Figure:

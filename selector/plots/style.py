@@ -1,7 +1,6 @@
 """How every picture looks: colours, hatches, sizes, words. One lock around matplotlib's global settings.
 
-Colours: Okabe and Ito, "Color Universal Design" (2008), told apart under the common kinds of colour blindness. In print
-without colour the hatches tell them apart.
+Colours are those of reports, told apart by colour-blind readers; in print without colour the hatches tell them apart.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from estimators.errors import MissingDependency
 from estimators.result import CATEGORIES
 from estimators.values import dataclass
+from selector.report.text import CATEGORY_COLOURS, CATEGORY_WORDS, OUTSIDE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INSTALL = "pictures need matplotlib; install it: pip install 'dist-advisor[plots]'"
 INK, QUIET, CARD, EDGE = "#1a1a1a", "#666666", "#b00020", "#2b2b2b"
-OUTSIDE = "context, communicators"
 MOST_LETTERS = 120  # of a text that a user wrote
 DPI = 150
 
@@ -33,18 +32,8 @@ class Fill:
     hatch: str = ""
 
 
-FILLS: Mapping[str, Fill] = {
-    "params": Fill("#0072B2"),
-    "gradients": Fill("#E69F00", "//"),
-    "master": Fill("#56B4E9", "\\\\"),
-    "optimizer": Fill("#009E73", ".."),
-    "activations": Fill("#F0E442"),
-    "logits": Fill("#D55E00", "xx"),
-    "buffers": Fill("#CC79A7", "--"),
-    "temporaries": Fill("#BBBBBB", "||"),
-    "workspace": Fill("#333333"),
-}
-VERDICT_MARKS = {"fits": "fits", "tight": "tight", "unknown": "unknown", "no": "does not fit"}
+HATCHES = {"gradients": "//", "master": "\\\\", "optimizer": "..", "logits": "xx", "buffers": "--", "temporaries": "||"}
+FILLS: Mapping[str, Fill] = {name: Fill(colour, HATCHES.get(name, "")) for name, colour in CATEGORY_COLOURS.items()}
 LINES = (
     Fill("#0072B2", "-"), Fill("#D55E00", "--"), Fill("#009E73", "-."), Fill("#CC79A7", ":"),
     Fill("#56B4E9", "-"), Fill("#E69F00", "--"),
@@ -135,8 +124,6 @@ def _glyphs() -> frozenset[str]:
 def legend_of(categories: set[str], outside: bool = False) -> list[Any]:
     """Handles for the categories that occur, in the order in which they are stacked; then what is not a tensor."""
     from matplotlib.patches import Patch
-
-    from selector.report.text import CATEGORY_WORDS
 
     found = [
         Patch(facecolor=FILLS[c].colour, hatch=FILLS[c].hatch, edgecolor=EDGE, linewidth=0.4, label=CATEGORY_WORDS[c])

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from estimators.units import GIB
 from selector.plots.memory import HEADROOM
-from selector.plots.style import CARD, EDGE, INK, VERDICT_MARKS, Fill, amount, printable, settings, sheet
+from selector.plots.style import CARD, EDGE, INK, Fill, amount, printable, settings, sheet
+from selector.report.text import VERDICT_WORDS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,7 +74,7 @@ def _handles(verdicts: set[str]) -> list[Any]:
     from matplotlib.patches import Patch
 
     found: list[Any] = [
-        Patch(facecolor=fill.colour, hatch=fill.hatch, edgecolor=EDGE, linewidth=0.4, label=VERDICT_MARKS[name])
+        Patch(facecolor=fill.colour, hatch=fill.hatch, edgecolor=EDGE, linewidth=0.4, label=VERDICT_WORDS[name])
         for name, fill in VERDICTS.items()
         if name in verdicts
     ]

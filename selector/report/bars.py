@@ -9,14 +9,10 @@ from estimators.memory import Estimate
 from estimators.result import CATEGORIES
 from estimators.units import gib
 from estimators.values import dataclass
-from selector.report.text import CATEGORY_WORDS
+from selector.report.text import CATEGORY_COLOURS, CATEGORY_WORDS
 
 WIDTH, ROW, LEFT = 400, 40, 4
 SLIVER = 0.12  # of the card: smaller bars are drawn without its line
-COLOURS = {
-    "params": "#0072B2", "gradients": "#E69F00", "master": "#56B4E9", "optimizer": "#009E73", "activations": "#F0E442",
-    "logits": "#D55E00", "buffers": "#CC79A7", "temporaries": "#BBBBBB", "workspace": "#333333",
-}  # fmt: skip
 FONT = 'font-family="system-ui,DejaVu Sans,sans-serif"'
 
 
@@ -66,7 +62,7 @@ def bars(title: str, rows: Sequence[Bar], capacity: int, card: str) -> str:
             wide = min(row.amounts.get(category, 0) / full * room, LEFT + room - x)
             if wide > 0:
                 parts.append(
-                    f'<rect x="{x:.1f}" y="{y + 16}" width="{wide:.2f}" height="16" fill="{COLOURS[category]}" '
+                    f'<rect x="{x:.1f}" y="{y + 16}" width="{wide:.2f}" height="16" fill="{CATEGORY_COLOURS[category]}" '
                     f'stroke="#2b2b2b" stroke-width=".5"><title>{CATEGORY_WORDS[category]} '
                     f"{gib(row.amounts[category])} GiB</title></rect>"
                 )
@@ -96,6 +92,6 @@ def _legend(categories: Sequence[str], card: str, y: int) -> tuple[str, int]:
             found.append(f'<line x1="{x}" x2="{x + 16}" y1="{line + 7}" y2="{line + 7}" stroke="#b00020" '
                          'stroke-width="2"/>' + _text(x + 22, line + 11, card))  # fmt: skip
         else:
-            found.append(f'<rect x="{x}" y="{line + 1}" width="16" height="11" fill="{COLOURS[category]}" '
+            found.append(f'<rect x="{x}" y="{line + 1}" width="16" height="11" fill="{CATEGORY_COLOURS[category]}" '
                          'stroke="#2b2b2b" stroke-width=".5"/>' + _text(x + 22, line + 11, CATEGORY_WORDS[category]))  # fmt: skip
     return "".join(found), y + (len(categories) // 2 + 1) * 18 + 4

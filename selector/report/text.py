@@ -14,6 +14,13 @@ CATEGORY_WORDS = {
     "activations": "activations", "logits": "logits", "buffers": "buffers", "temporaries": "temporaries",
     "workspace": "workspaces",
 }  # fmt: skip
+# Okabe and Ito, "Color Universal Design" (2008), told apart under the common kinds of colour blindness
+CATEGORY_COLOURS = {
+    "params": "#0072B2", "gradients": "#E69F00", "master": "#56B4E9", "optimizer": "#009E73", "activations": "#F0E442",
+    "logits": "#D55E00", "buffers": "#CC79A7", "temporaries": "#BBBBBB", "workspace": "#333333",
+}  # fmt: skip
+OUTSIDE = "context, communicators"  # of a process, beside its tensors
+VERDICT_WORDS = {"fits": "fits", "tight": "tight", "unknown": "unknown", "no": "does not fit"}
 METHOD_WORDS = {
     "full": "full training", "lora": "LoRA", "dora": "DoRA", "qlora": "QLoRA", "freeze": "frozen parts",
 }  # fmt: skip

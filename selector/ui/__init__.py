@@ -2,7 +2,7 @@
 
     fields.py             the question as a form: one table; texts, choices and what they mean as keywords
     link.py               the question as a query string, and back
-    texts.py texts.json   every word of the page in both languages
+    texts.py texts.json   the page's own words in both languages; those of answers stand in ``selector.chinese``
     questions.py          a filled form -> model, cluster, keywords; what a page may read and what not
     answer.py explain.py fitting.py checking.py files.py pictures.py     one panel each: strings in, HTML out
     html.py               escaping, tables, bars, badges

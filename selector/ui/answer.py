@@ -16,7 +16,6 @@ from selector.report.text import METHOD_WORDS, by_verdict, speed
 from selector.report.tree_svg import tree_svg
 from selector.ui.html import Markup, badge, element, folded, join, listed, memory_bar, message, strategy, table
 from selector.ui.link import Values
-from selector.ui.phrases import english_left, said
 from selector.ui.questions import recommendation
 from selector.ui.texts import Words, has, words
 
@@ -43,7 +42,7 @@ def kindly(make: Callable[P, str], language: str, *args: P.args, **kwargs: P.kwa
     try:
         return make(*args, **kwargs)
     except AdvisorError as wrong:
-        return message(say("wrong"), str(wrong))
+        return message(say("wrong"), say.of(str(wrong)))
     except Exception as defect:  # ours: the page stays, the terminal says what it was
         print(f"dist-advisor ui: internal error ({type(defect).__name__}: {defect})", file=sys.stderr)
         return message(say("defect"), say("defect.detail", error=type(defect).__name__), "defect")
@@ -79,7 +78,7 @@ def about(found: Recommendation, say: Words) -> Markup:
     ]
     if work:
         parts += [
-            say(f"method.{work.method}") if has(f"method.{work.method}") else METHOD_WORDS[work.method], work.precision,
+            say.of(METHOD_WORDS[work.method]), work.precision,
             say("about.tokens", batch=work.micro_batch, tokens=f"{work.seq_len:,}"), say("about.stack", stack=work.stack),
         ]  # fmt: skip
     return element("p", " · ".join(parts), "about")
@@ -94,7 +93,7 @@ def _summary(found: Recommendation, language: str) -> str:
     head = element("div", join((element("h2", strategy(found.strategy)), badge(estimate.verdict, say))), "choice")
     parts = [about(found, say), head, memory_bar(estimate, say, legend=True), _facts(found, estimate, language)]
     if found.choice is None and found.rejected:
-        parts.append(message(say("does.not.fit"), said(found.rejected[0].why, language), "note"))
+        parts.append(message(say("does.not.fit"), say.of(found.rejected[0].why), "note"))
     if found.commands and found.choice is not None:
         command = element("pre", found.commands["launch"], "command")
         parts.append(folded(say("launch"), command))
@@ -104,7 +103,7 @@ def _summary(found: Recommendation, language: str) -> str:
 
 def _facts(found: Recommendation, estimate: Estimate, language: str) -> Markup:
     say = words(language)
-    instant = say(f"instant.{estimate.peak.name}")
+    instant = say.of(estimate.peak.name)
     facts = [
         (say("fact.gpu"), say("fact.gpu.value", used=gib(estimate.gpu.process.expected, 1),
                               capacity=gib(estimate.gpu.capacity, 1), instant=instant)),
@@ -115,7 +114,7 @@ def _facts(found: Recommendation, estimate: Estimate, language: str) -> Markup:
     if speed(estimate):
         facts.append((say("fact.speed"), f"{speed(estimate):,.0f}"))
     if found.settings:
-        facts.append((say("fact.settings"), said(settings_text(found.settings), language)))
+        facts.append((say("fact.settings"), say.of(settings_text(found.settings))))
     return element(
         "dl", join(element("div", join((element("dt", name), element("dd", value)))) for name, value in facts), "facts"
     )
@@ -130,7 +129,7 @@ def _alternatives(found: Recommendation, language: str, opened: bool = False) ->
         estimate = other.estimate
         return (
             strategy(other.strategy), badge(estimate.verdict, say), gib(estimate.gpu.process.expected, 1),
-            gib(estimate.host.expected, 0), said(settings_text(other.changes), language),
+            gib(estimate.host.expected, 0), say.of(settings_text(other.changes)),
         )  # fmt: skip
 
     titles = [say(f"column.{name}") for name in ("strategy", "verdict", "gpu", "host", "with")]
@@ -162,16 +161,17 @@ def _strategies(found: Recommendation, language: str) -> str:
         name = strategy(estimate.strategy, "chosen" if estimate.strategy == found.strategy else "")
         return (
             name, badge(estimate.verdict, say), gib(estimate.gpu.expected), memory_bar(estimate, say, most=most),
-            gib(estimate.host.expected, 0), say(f"instant.{estimate.peak.name}"),
+            gib(estimate.host.expected, 0), say.of(estimate.peak.name),
             f"{speed(estimate):,.0f}" if speed(estimate) else "–",
         )  # fmt: skip
 
     titles = [say(f"column.{name}") for name in ("strategy", "verdict", "tensors", "bar", "host", "peak", "speed")]
     parts: list[object] = [table(titles, map(row, estimates), (2, 4, 6), "strategies")]
     parts.append(element("p", say("strategies.caption"), "quiet"))
-    notes = [f"{name}: {why}" for name, why in left_out.items()] + list(
-        dict.fromkeys(note for e in estimates for note in e.notes)
-    )
+    told = list(dict.fromkeys(note for e in estimates for note in e.notes))
+    notes = [*(f"{name}: {say.of(why)}" for name, why in left_out.items()), *map(say.of, told)]
+    if not say.knows((*left_out.values(), *told)):
+        parts.append(element("p", say("english.reasons"), "quiet"))
     if notes:
         parts.append(folded(say("notes"), listed(notes)))
     return join(parts)
@@ -187,21 +187,21 @@ def _why(found: Recommendation, language: str) -> str:
         *(line for several in written.values() for line in several),
         *(r.why for r in found.rejected),
     ]
-    if english_left(lines, language):
+    if not say.knows(lines):
         parts.append(element("p", say("english.reasons"), "quiet"))
     sides = [element("div", Markup(picture), "picture")]
-    told = [element("p", said(found.headline, language), "headline")]
+    told = [element("p", say.of(found.headline), "headline")]
     for number, (title, lines) in enumerate(written.items()):
         told.append(
             folded(
                 say(f"section.{title}") if has(f"section.{title}") else title,
-                listed(said(line, language) for line in lines),
+                listed(say.of(line) for line in lines),
                 number in (0, 2),
             )
         )
     by_reason: dict[str, list[str]] = {}
     for out in found.rejected:
-        by_reason.setdefault(said(out.why, language), []).append(out.strategy)
+        by_reason.setdefault(say.of(out.why), []).append(out.strategy)
     if by_reason:
         titles = [say("column.strategy"), say("column.why")]
         rows = [(join((strategy(n) for n in names), ", "), why) for why, names in by_reason.items()]

@@ -39,8 +39,7 @@ def _checking(paths: Sequence[str], target: str, values: Values, language: str, 
     known, note = _known(values, local, say)
     with beside_each_other(paths) as files, confined():
         findings = check_files(files, machine=Machine(), **known)  # the machine that serves is not the one that trains
-        english = element("p", say("english.reasons"), "quiet") if language == "zh" and (findings or target) else ""
-        parts: list[object] = [note, english, *_findings(findings, say)]
+        parts: list[object] = [note, *_findings(findings, say)]
         if target:
             parts += [kindly(_converted, language, path, target, known, say) for path in files if path.suffix != ".py"]
     return join(parts)
@@ -52,7 +51,7 @@ def _known(values: Values, local: bool, say: Words) -> tuple[dict[str, Any], Mar
         given = read(values)
         known = {"model": model_of(given.get("model", ""), local), "cluster": cluster_of(given), **work_of(given)}
     except AdvisorError as wrong:
-        return {}, message(say("check.alone"), str(wrong), "note")
+        return {}, message(say("check.alone"), say.of(str(wrong)), "note")
     return known, element("p", say("check.for", model=known["model"].name, gpus=given["gpus"]), "about")
 
 
@@ -90,25 +89,25 @@ def _findings(findings: Sequence[Finding], say: Words) -> Iterator[Markup]:
             (element("span", say(f"severity.{found.severity}"), f"badge {found.severity}"), element("code", place),
              element("b", found.where)), " ",
         )  # fmt: skip
-        fix = element("p", f"{say('check.fix')}: {found.fix}") if found.fix else ""
+        fix = element("p", f"{say('check.fix')}: {say.of(found.fix)}") if found.fix else ""
         source = element("p", f"{found.rule} ({found.source})", "quiet")
-        yield element("div", join((element("p", head), element("p", found.message), fix, source)), "finding")
+        yield element("div", join((element("p", head), element("p", say.of(found.message)), fix, source)), "finding")
 
 
 def _converted(path: Path, target: str, known: dict[str, Any], say: Words) -> str:
     from selector.convert import convert
 
     made = convert(path, target, **known)
-    rows = [(line.source, str(line.value), line.target, str(line.becomes)) for line in made.lines]
+    rows = [(line.source, say.of(str(line.value)), line.target, say.of(str(line.becomes))) for line in made.lines]
     titles = [say("column.setting"), say("column.was"), say("column.setting"), say("column.becomes")]
     parts: list[object] = [
         element("h3", say("converted", name=path.name, strategy=made.strategy.name)),
         element("pre", made.text, "file"), table(titles, rows),
     ]  # fmt: skip
     if made.lost:
-        lost = listed(f"{lost.key} {lost.value}: {lost.why}" for lost in made.lost)
+        lost = listed(f"{lost.key} {lost.value}: {say.of(lost.why)}" for lost in made.lost)
         parts.append(folded(say("lost"), lost, True))
-    notes = [*made.notes, *(f"{key}: {what}" for key, what in made.placeholders.items())]
+    notes = [*map(say.of, made.notes), *(f"{key}: {say.of(what)}" for key, what in made.placeholders.items())]
     if notes:
         parts.append(folded(say("notes"), listed(notes)))
     return join(parts)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from estimators.memory import Estimate, estimate
 from estimators.units import gib, readable
-from selector.report.difference import Line, instants_in_common, lines, sentence
+from selector.report.difference import Line, instants_in_common, lines
+from selector.report.terms import PLACE_WORDS
 from selector.ui.answer import about, estimates_of, kindly
 from selector.ui.html import Markup, category, element, folded, join, table
 from selector.ui.link import Values
-from selector.ui.phrases import said
 from selector.ui.questions import read, recommendation
 from selector.ui.texts import Words, words
 
@@ -46,9 +46,9 @@ def _answer(a: Estimate, b: Estimate, say: Words) -> Markup:
     told = say(
         "explain.more" if gap > 0 else "explain.less" if gap < 0 else "explain.same",
         a=a.strategy, b=b.strategy, gap=gib(abs(gap)), a_gib=gib(a.gpu.expected), b_gib=gib(b.gpu.expected),
-        a_peak=say(f"instant.{a.peak.name}"), b_peak=say(f"instant.{b.peak.name}"),
+        a_peak=say.of(a.peak.name), b_peak=say.of(b.peak.name),
     )  # fmt: skip
-    return element("p", told, "headline", title=sentence(a, b))
+    return element("p", told, "headline")
 
 
 def _instant(a: Estimate, b: Estimate, name: str, language: str, opened: bool) -> Markup:
@@ -57,16 +57,16 @@ def _instant(a: Estimate, b: Estimate, name: str, language: str, opened: bool) -
     def row(line: Line) -> tuple[object, ...]:
         gap = line.difference
         sign = "+" if gap > 0 else "−" if gap < 0 else ""
-        where = "" if line.place == "gpu" else f" ({say('place.' + line.place)})"
+        where = "" if line.place == "gpu" else f" ({say.of(PLACE_WORDS[line.place])})"
         return (
-            join((element("b", said(line.name, language) + where), element("small", line.formula))),
+            join((element("b", say.of(line.name) + where), element("small", say.of(line.formula)))),
             category(line.category, say),
             readable(line.a_bytes), readable(line.b_bytes),
             element("span", sign + readable(abs(gap)) if gap else "–", "more" if gap > 0 else "less" if gap < 0 else ""),
         )  # fmt: skip
 
     peaks = [say("peak.of", name=e.strategy) for e in (a, b) if e.peak.name == name]
-    title = f"{say('instant.' + name)}: {gib(a[name].gpu_bytes)} → {gib(b[name].gpu_bytes)} GiB"
+    title = f"{say.of(name)}: {gib(a[name].gpu_bytes)} → {gib(b[name].gpu_bytes)} GiB"
     if peaks:
         title += f" ({', '.join(dict.fromkeys(peaks))})"
     titles = [say("column.term"), say("column.category"), f"A: {a.strategy}", f"B: {b.strategy}", "B − A"]

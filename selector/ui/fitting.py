@@ -13,7 +13,6 @@ from selector.ui.answer import about
 from selector.ui.html import element, folded, join, listed, message, table
 from selector.ui.html import strategy as strategy_name
 from selector.ui.link import Values
-from selector.ui.phrases import said
 from selector.ui.questions import read, recommendation
 from selector.ui.texts import words
 
@@ -24,7 +23,7 @@ def fitting(values: Values, language: str, local: bool) -> Iterator[str]:
     try:
         yield from _fitting(values, language, local)
     except AdvisorError as wrong:
-        yield message(say("wrong"), str(wrong))
+        yield message(say("wrong"), say.of(str(wrong)))
     except Exception as defect:
         print(f"dist-advisor ui: internal error ({type(defect).__name__}: {defect})", file=sys.stderr)
         yield message(say("defect"), say("defect.detail", error=type(defect).__name__), "defect")
@@ -44,7 +43,7 @@ def _fitting(values: Values, language: str, local: bool) -> Iterator[str]:
         try:
             rows.append(fit_one(question.model, question.cluster, strategy, question.fields, sizes=True, count=True))
         except AdvisorError as reason:
-            left_out.append(f"{strategy.name}: {reason}")
+            left_out.append(f"{strategy.name}: {words(language).of(str(reason))}")
     yield _shown(about(found, say), rows, left_out, language, len(names), len(names))
 
 
@@ -57,7 +56,7 @@ def _shown(head: str, rows: list[Fit], left_out: list[str], language: str, done:
         titles = [say(f"column.{name}") for name in ("strategy", "micro_batch", "seq_len", "fewest", "limit")]
         made = [
             (strategy_name(r.strategy), *(f"{n:,}" if n else "–" for n in (r.micro_batch, r.seq_len, r.fewest_gpus)),
-             said(r.limited_by or "", language))
+             say.of(r.limited_by or ""))
             for r in (rows if done < of else sorted(rows, key=lambda r: not r.micro_batch))  # what fits stands first
         ]  # fmt: skip
         parts += [table(titles, made, (1, 2, 3)), element("p", say("fit.caption"), "quiet")]

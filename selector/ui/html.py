@@ -7,14 +7,9 @@ from html import escape
 
 from estimators.memory import Estimate
 from estimators.units import GIB, gib
-from selector.report.text import CATEGORY_WORDS
-from selector.ui.texts import Words, has
+from selector.report.text import CATEGORY_COLOURS, CATEGORY_WORDS, OUTSIDE, VERDICT_WORDS
+from selector.ui.texts import Words
 
-# Okabe and Ito, "Color Universal Design": told apart by colour-blind readers
-COLOURS = {
-    "params": "#0072B2", "gradients": "#E69F00", "master": "#56B4E9", "optimizer": "#009E73", "activations": "#F0E442",
-    "logits": "#D55E00", "buffers": "#CC79A7", "temporaries": "#BBBBBB", "workspace": "#333333",
-}  # fmt: skip
 Cell = str | tuple[str, str]  # a text, or (text, class); what begins with < was made here
 
 
@@ -67,7 +62,7 @@ def folded(title: object, content: object, opened: bool = False, **attributes: s
 
 
 def badge(verdict: str, say: Words) -> Markup:
-    return element("span", say(verdict), f"badge {verdict}")
+    return element("span", say.of(VERDICT_WORDS[verdict]), f"badge {verdict}")
 
 
 def message(title: str, detail: str, kind: str = "wrong") -> Markup:
@@ -76,9 +71,7 @@ def message(title: str, detail: str, kind: str = "wrong") -> Markup:
 
 
 def category(name: str, say: Words) -> str:
-    if name == "outside":
-        return say("outside")
-    return say(f"category.{name}") if has(f"category.{name}") else CATEGORY_WORDS.get(name, name)
+    return say.of(OUTSIDE if name == "outside" else CATEGORY_WORDS.get(name, name))
 
 
 def strategy(name: str, classes: str = "") -> Markup:
@@ -110,15 +103,15 @@ def memory_bar(estimate: Estimate, say: Words, legend: bool = False, most: float
 
 
 def _part(share: float, name: str, title: str) -> Markup:
-    style = f"width:{100 * share:.3f}%" + (f";background:{COLOURS[name]}" if name in COLOURS else "")
-    return element("span", "", "" if name in COLOURS else name, style=style, title=title)
+    style = f"width:{100 * share:.3f}%" + (f";background:{CATEGORY_COLOURS[name]}" if name in CATEGORY_COLOURS else "")
+    return element("span", "", "" if name in CATEGORY_COLOURS else name, style=style, title=title)
 
 
 def _legend(amounts: Mapping[str, float], outside: float, say: Words) -> Markup:
     items = [
-        join((element("i", "", "dot", style=f"background:{COLOURS[n]}"), f"{category(n, say)} {gib(b)}"))
+        join((element("i", "", "dot", style=f"background:{CATEGORY_COLOURS[n]}"), f"{category(n, say)} {gib(b)}"))
         for n, b in sorted(amounts.items(), key=lambda pair: -pair[1])
         if b >= GIB / 200
     ]
-    items.append(join((element("i", "", "dot outside"), f"{say('outside')} {gib(outside)}")))
+    items.append(join((element("i", "", "dot outside"), f"{say.of(OUTSIDE)} {gib(outside)}")))
     return element("div", join(element("span", item) for item in items), "legend")

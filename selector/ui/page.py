@@ -75,7 +75,7 @@ class Handlers:
             model_of(read(values_of(given)).get("model", ""), self.local, online=True)
         except AdvisorError as wrong:
             made = self.answer(*given)
-            return [message(self.say("wrong"), str(wrong)), *made[1:]]
+            return [message(self.say("wrong"), self.say.of(str(wrong))), *made[1:]]
         return self.answer(*given)
 
     def opened(self, search: str) -> list[Any]:

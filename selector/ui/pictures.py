@@ -10,10 +10,11 @@ from functools import lru_cache
 from html import escape
 from typing import TYPE_CHECKING
 
-from estimators.errors import AdvisorError, UnknownName
+from estimators.errors import AdvisorError, MissingDependency, UnknownName
+from selector.chinese import CHINESE, said
 from selector.ui.answer import about, estimates_of, kindly
 from selector.ui.explain import two
-from selector.ui.html import Markup, join
+from selector.ui.html import Markup, element, join
 from selector.ui.link import Values, query
 from selector.ui.questions import recommendation
 from selector.ui.texts import Words, words
@@ -75,8 +76,19 @@ def pictures(values: Values, language: str, local: bool) -> str:
 
 def _pictures(values: Values, language: str, local: bool) -> str:
     say = words(language)
-    shown = [_figure(name, query(values), say) for name in PICTURES]
-    return join((about(recommendation(values, local), say), *shown))
+    shown = [_figure(name, f"{query(values)}&language={language}", say) for name in PICTURES]
+    note = "" if _has_words(language) else element("p", say("plots.english"), "quiet")
+    return join((about(recommendation(values, local), say), note, *shown))
+
+
+def _has_words(language: str) -> bool:
+    """Whether this machine can draw the words of that language."""
+    from selector.plots.chinese import font
+
+    try:
+        return language != CHINESE or font() is not None
+    except MissingDependency:  # each picture says so
+        return True
 
 
 def _figure(name: str, asked: str, say: Words) -> Markup:
@@ -90,20 +102,24 @@ def _figure(name: str, asked: str, say: Words) -> Markup:
 
 
 @lru_cache(maxsize=64)
-def svg(name: str, values: Values, local: bool, narrow: bool) -> bytes:
+def svg(name: str, values: Values, local: bool, narrow: bool, language: str) -> bytes:
     """One picture. Raises the errors of ``estimators.errors``; ``MissingDependency`` without matplotlib."""
     if name not in PICTURES:
         raise UnknownName("picture", name, PICTURES)
     from selector.plots.saving import rendered
 
     figure = PICTURES[name](values, local, NARROW if narrow else WIDE)
+    if language == CHINESE:
+        from selector.plots.chinese import in_chinese
+
+        figure = in_chinese(figure)
     return rendered(figure, "svg")
 
 
-def apology(reason: AdvisorError) -> bytes:
+def apology(reason: AdvisorError, language: str) -> bytes:
     """A picture that says in words why there is none."""
     lines: list[str] = [""]
-    for word in str(reason)[:600].split():
+    for word in said(str(reason), language)[:600].split():
         if len(lines[-1]) + len(word) > 60:
             lines.append("")
         lines[-1] += f"{word} "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from estimators.errors import AdvisorError
 from selector.ui import files, pictures
 from selector.ui.checking import MAX_BYTES
-from selector.ui.link import Values, values_of
+from selector.ui.link import values_of
 from selector.ui.page import asset, page
 from selector.ui.texts import LANGUAGES
 
@@ -43,16 +43,17 @@ def application(local: bool) -> FastAPI:
     app.middleware("http")(guarded)
 
     def picture(name: str, request: Any) -> Any:
-        values, narrow = _question(request)
+        asked = dict(request.query_params)
+        narrow, language = asked.pop("narrow", "") == "yes", asked.pop("language", "")
         try:
-            drawn = pictures.svg(name, values, local, narrow)
+            drawn = pictures.svg(name, values_of(asked)[0], local, narrow, language)
         except AdvisorError as reason:
-            drawn = pictures.apology(reason)
+            drawn = pictures.apology(reason, language)
         return Response(drawn, media_type="image/svg+xml")
 
     def archive(request: Any) -> Any:
         try:
-            made = files.zipped(_question(request)[0], local)
+            made = files.zipped(values_of(dict(request.query_params))[0], local)
         except AdvisorError as reason:
             return Response(f"{reason}\n", status_code=422, media_type="text/plain; charset=utf-8")
         named = {"Content-Disposition": 'attachment; filename="dist-advisor.zip"'}
@@ -86,12 +87,6 @@ def _theme() -> Any:
     sans = ["system-ui", "Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei", "sans-serif"]
     mono = ["ui-monospace", "DejaVu Sans Mono", "monospace"]
     return gradio.themes.Base(primary_hue="blue", font=sans, font_mono=mono)
-
-
-def _question(request: Any) -> tuple[Values, bool]:
-    asked = dict(request.query_params)
-    narrow = asked.pop("narrow", "") == "yes"
-    return values_of(asked)[0], narrow
 
 
 def _preferred(accepted: str) -> str:

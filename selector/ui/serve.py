@@ -74,7 +74,8 @@ def warm() -> None:
         explain(values, "en", False)
         files(values, "en", False)
     if find_spec("matplotlib") is not None:
-        svg("instants", values, False, False)
+        for language in ("en", "zh"):
+            svg("instants", values, False, False, language)
 
 
 def is_loopback(host: str) -> bool:

@@ -1,14 +1,19 @@
-"""The page's words, from ``texts.json``: one key, one text a language. A number or a name goes where ``{it}`` stands."""
+"""The page's own words, from ``texts.json``: one key, one text a language. A number or a name goes where ``{it}`` stands.
+
+What answers say, and what things are called in them, stands in ``selector.chinese``.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Iterable
 from functools import cache
 
+from estimators.values import dataclass
+from selector.chinese import english_left, said
+
 LANGUAGES = {"en": "English", "zh": "中文"}
-Words = Callable[..., str]
 
 
 @cache
@@ -22,12 +27,26 @@ def has(key: str) -> bool:
     return key in catalogue()
 
 
-@cache
-def words(language: str) -> Words:
-    """``words("zh")("fits")``; braces are filled by keywords. Raises ``KeyError`` for a text that is missing."""
+@dataclass(frozen=True, slots=True)
+class Words:
+    """``words("zh")("launch")`` is a text of the page, ``words("zh").of("backward")`` what an answer says, translated."""
 
-    def say(key: str, **values: object) -> str:
-        text = catalogue()[key][language]
+    language: str
+
+    def __call__(self, key: str, **values: object) -> str:
+        """Braces are filled by keywords. Raises ``KeyError`` for a text that is missing."""
+        text = catalogue()[key][self.language]
         return text.format(**values) if values else text
 
-    return say
+    def of(self, text: str) -> str:
+        """A sentence, term or word of an answer; English where it is not known."""
+        return said(text, self.language)
+
+    def knows(self, lines: Iterable[str]) -> bool:
+        """Whether none of the sentences would stay English on a page of another language."""
+        return not english_left(lines, self.language)
+
+
+@cache
+def words(language: str) -> Words:
+    return Words(language)

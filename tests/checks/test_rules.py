@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from estimators.cluster import parse_cluster
+from selector.checks import Finding
 from selector.checks.registry import RULES, SEVERITIES
 from selector.checks.rules import BESIDE, SECTIONS
+from selector.chinese import chinese
 from tests.checks import cases_deepspeed, cases_fsdp, cases_hugging_face, cases_others
 from tests.checks.building import found
 from tests.checks.names import NAMES
 
 CASES = {**cases_deepspeed.CASES, **cases_hugging_face.CASES, **cases_fsdp.CASES, **cases_others.CASES}
+# a name or value that is the same in every language: a package and its version, a key and its value, a command
+NAME = re.compile(r"|\S+|(torch|accelerate) [\d.]+|\"?\w+\"?: \"?\w+\"?|\{.*\}|accelerate launch .*")
 FACTS = ("gpu_memory", "host_memory", "nvme", "network", "interconnect")
 
 
-def fired(folder: Path, case: tuple[Any, dict[str, Any]]) -> set[str]:
+def fired(folder: Path, case: tuple[Any, dict[str, Any]]) -> list[Finding]:
     parts, known = case
     known = dict(known)
     facts = {k: known.pop(k) for k in FACTS if k in known}
@@ -29,7 +34,7 @@ def fired(folder: Path, case: tuple[Any, dict[str, Any]]) -> set[str]:
     checkpoint.mkdir(exist_ok=True)
     for rank in range(2):
         (checkpoint / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
-    return {finding.rule for finding in found(folder, parts, **known)}
+    return list(found(folder, parts, **known))
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
@@ -37,10 +42,18 @@ def test_fires_and_is_silent(name: str, tmp_path: Path) -> None:
     if name == "ds-auto-hidden-size":
         pytest.skip("needs a model without a hidden size: see test_hidden_size")
     fires, silent = CASES[name]
-    assert name in fired(tmp_path, fires)
+    said = fired(tmp_path, fires)
+    assert name in {finding.rule for finding in said}
     other = tmp_path / "silent"
     other.mkdir()
-    assert name not in fired(other, silent)
+    more = fired(other, silent)
+    assert name not in {finding.rule for finding in more}
+    words = {text for finding in (*said, *more) for text in (finding.message, finding.fix)}
+    assert [text for text in words if not NAME.fullmatch(text) and chinese(text) is None] == []
+
+
+def test_what_mends_a_rule_has_its_chinese() -> None:
+    assert [rule.fix for rule in RULES.values() if not NAME.fullmatch(rule.fix) and chinese(rule.fix) is None] == []
 
 
 def test_every_rule_has_cases() -> None:
