@@ -51,7 +51,7 @@ def trees() -> str:
     return (
         "## The tree\n\nAs the first document draws it (`dist-advisor tree --policy documents`):\n\n"
         "![The tree of the documents](img/tree-documents.svg)\n\n"
-        "As `recommend` reads it (`dist-advisor tree`, whose text names the source of each dashed line):\n\n"
+        "As `recommend` reads it (`dist-advisor tree`, whose text names the source of each slanted name):\n\n"
         "![The tree with what has aged](img/tree-current.svg)\n\n"
     )
 

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from making import tree_svg
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -82,10 +80,17 @@ def by_command(command: str) -> str:
     return Path("plot.svg").read_text(encoding="utf-8")
 
 
+def tree(policy: str) -> str:
+    """The decision tree, as reports draw it."""
+    from selector.report.tree_svg import policy_svg
+
+    return policy_svg(policy)
+
+
 DRAWN: dict[str, Callable[[], str]] = {
     "plan-8b.svg": partial(by_command, "plan --model llama-8b --gpu A100-80GB --tokens 100B --price 1.8 --max-gpus 64"),
-    "tree-documents.svg": partial(tree_svg.svg, "documents"),
-    "tree-current.svg": partial(tree_svg.svg, "current"),
+    "tree-documents.svg": partial(tree, "documents"),
+    "tree-current.svg": partial(tree, "current"),
 }
 
 

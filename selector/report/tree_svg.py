@@ -1,8 +1,8 @@
-"""The decision tree as a picture (SVG) with the way that was taken lit. No script, no font of its own, no library.
+"""The decision tree as a picture (SVG), whole or with the way that was taken lit. No script, no font, no library.
 
-One drawing for reports and for the page, made for a phone's width; it grows with its container. ``currentColor`` draws
-what was not taken, so that it can be read on light and dark pages; what was taken is thicker and coloured, so that print
-without colour shows it too.
+One drawing for reports, the page and the documentation, made for a phone's width; it grows with its container.
+``currentColor`` draws what was not taken, so that it can be read on light and dark pages; what was taken is thicker and
+coloured, so that print without colour shows it too.
 """
 
 from __future__ import annotations
@@ -12,11 +12,16 @@ from html import escape
 from itertools import pairwise
 
 from selector.tree.data import LEAVES, QUESTIONS
-from selector.tree.draw import edges
+from selector.tree.draw import edges, leaves
 from selector.tree.walk import Reading
 
 WIDTH, HEIGHT = 360, 424
-LIT = "#0969da"
+LIT, INK = "#0969da", "#1b1b1b"
+_TIP = (
+    '<defs><marker id="tip" viewBox="0 0 6 6" refX="5.5" refY="3" markerWidth="6" markerHeight="6" orient="auto">'
+    f'<path d="M0 0L6 3L0 6z" fill="{INK}"/></marker></defs>'
+)
+_OPEN = 'stroke="currentColor" stroke-opacity=".35"'
 BOX = (114, 46)  # of a node
 LEAN = 44  # how far from the middle of a node its lines may begin
 # centre of each node; a test demands one for every node of the tree
@@ -67,6 +72,37 @@ def tree_svg(reading: Reading, say: Say = str, chinese: bool = False) -> str:
     return "".join(parts) + "</svg>"
 
 
+def policy_svg(policy: str) -> str:
+    """The whole tree of a policy as a file of its own: what it adds to the documents' tree is dashed and named."""
+    there = leaves(policy)
+    deepest = max((_depth(a, b) for a, b, _, _ in edges(policy) if PLACES[a][1] == PLACES[b][1]), default=0)
+    height = PLACES["fsdp"][1] + BOX[1] / 2 + (deepest / 2 + 16 if deepest else 8)
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {height:g}" width="{1.6 * WIDTH:g}" height="{1.6 * height:g}" role="img" '
+        f'xmlns="http://www.w3.org/2000/svg" font-family="system-ui,sans-serif" font-size="10" fill="{INK}" '
+        f'color="{INK}"><title>The decision tree, policy {escape(policy)}</title>'
+        f'{_TIP}<rect width="{WIDTH}" height="{height:g}" fill="#fff"/>'
+    ]
+    pairs: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
+    for source, to, label, rule in edges(policy):
+        pairs.setdefault((source, to), ([], []))[bool(rule)].append(label)
+    looks = 'stroke="currentColor" stroke-opacity=".6" marker-end="url(#tip)"'
+    parts += [_path(pair, looks, not plain) for pair, (plain, _) in pairs.items()]
+    parts += [_labels(pair, plain, added) for pair, (plain, added) in pairs.items()]
+    parts += [_node(node, QUESTIONS[node].text, False) for node in QUESTIONS]
+    parts += [_node(node, f"{LEAVES[node].text} | {LEAVES[node].strategy}", False) for node in there]
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _labels(pair: tuple[str, str], plain: list[str], added: list[str]) -> str:
+    """Answers a line each; below them, slanted, what the policy calls its additions."""
+    first = -5.5 * (len(plain) + len(added) - 1)
+    lines = [_label(pair, text, False, first + 11 * at) for at, text in enumerate(plain)]
+    return "".join(
+        lines + [_label(pair, text, False, first + 11 * (len(plain) + at), True) for at, text in enumerate(added)]
+    )
+
+
 def _lines(
     policy: str, lit: set[tuple[str, str]], answers: set[tuple[str, str]], say: Say
 ) -> Iterator[tuple[str, str]]:
@@ -79,10 +115,13 @@ def _lines(
         if all(rule for _, rule in found) and not taken:
             continue  # an amendment that did not apply: only what the documents drew
         label, amended = _said(source, to, answers, taken) if source in QUESTIONS else ("", taken)
-        style = f'stroke="{LIT}" stroke-width="3"' if taken else 'stroke="currentColor" stroke-opacity=".35"'
-        dash = ' stroke-dasharray="5 3"' if taken and amended else ""
-        drawn = f'<path class="{"lit" if taken else "way"}" d="{_curve(source, to)}" fill="none" {style}{dash}/>'
-        yield drawn, _label((source, to), say(label), taken)
+        style = f'stroke="{LIT}" stroke-width="3"' if taken else _OPEN
+        yield _path((source, to), style, taken and amended, taken), _label((source, to), say(label), taken)
+
+
+def _path(pair: tuple[str, str], style: str, dashed: bool, taken: bool = False) -> str:
+    dash = ' stroke-dasharray="5 3"' if dashed else ""
+    return f'<path class="{"lit" if taken else "way"}" d="{_curve(*pair)}" fill="none" {style}{dash}/>'
 
 
 def _said(source: str, to: str, answers: set[tuple[str, str]], taken: bool) -> tuple[str, bool]:
@@ -97,8 +136,13 @@ def _curve(source: str, to: str) -> str:
     """A straight line downwards; a bow under the row between nodes of one row."""
     (x1, y1), (x2, y2) = _ends(source, to)
     if PLACES[source][1] == PLACES[to][1]:
-        return f"M{x1} {y1}Q{(x1 + x2) / 2} {y1 + 42} {x2} {y1}"
+        return f"M{x1} {y1}Q{(x1 + x2) / 2} {y1 + _depth(source, to)} {x2} {y1}"
     return f"M{x1} {y1}L{x2} {y2}"
+
+
+def _depth(source: str, to: str) -> float:
+    """How far below its row the middle of a bow pulls; a long one passes below the short ones."""
+    return 42 if abs(PLACES[source][0] - PLACES[to][0]) < WIDTH / 2 else 78
 
 
 def _ends(source: str, to: str) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -110,13 +154,16 @@ def _ends(source: str, to: str) -> tuple[tuple[float, float], tuple[float, float
     return (x1 + lean, y1 + BOX[1] / 2), (x2, y2 - BOX[1] / 2)
 
 
-def _label(pair: tuple[str, str], text: str, taken: bool) -> str:
+def _label(pair: tuple[str, str], text: str, taken: bool, lower: float = 0.0, slanted: bool = False) -> str:
     if not text:
         return ""
     (x1, y1), (x2, y2) = _ends(*pair)
     at = LABELS.get(pair, 0.5)
-    x, y = x1 + (x2 - x1) * at, y1 + (y2 - y1) * at + 3
+    x, y = x1 + (x2 - x1) * at, y1 + (y2 - y1) * at + 3 + lower
+    if PLACES[pair[0]][1] == PLACES[pair[1]][1]:  # below the bow
+        y += _depth(*pair) / 2 + 4
     weight = f' font-weight="bold" fill="{LIT}"' if taken else ' fill-opacity=".75"'
+    weight += ' font-style="italic"' if slanted else ""
     return (
         f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="middle" font-size="9" paint-order="stroke" '
         f'stroke="var(--page,#fff)" stroke-width="4"{weight}>{escape(text)}</text>'

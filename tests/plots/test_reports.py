@@ -8,6 +8,7 @@ import sys
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree.ElementTree import fromstring
 
 import pytest
 
@@ -19,7 +20,9 @@ from selector.cli import main
 from selector.recommendation import Recommendation
 from selector.report import pictures
 from selector.report.bars import instants
-from selector.report.tree_svg import tree_svg
+from selector.report.tree_svg import policy_svg, tree_svg
+from selector.tree.draw import edges
+from selector.tree.policies import POLICIES
 from selector.trust import trust
 
 GIB = 2**30
@@ -155,6 +158,14 @@ def test_the_path_is_lit(answer: Recommendation) -> None:
     assert said(tree_svg(recommend("llama-13b", "8xH100").reading)) == ["7B to 30B", "not given, at most 13B"]
     small = tree_svg(recommend("gpt2", "8xH100").reading)  # an amendment leads on from FSDP
     assert lit(small) >= {"fsdp", "ddp"} and "stroke-dasharray" in small
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_whole_tree_names_what_a_policy_adds(policy: str) -> None:
+    drawn = fromstring(policy_svg(policy))
+    told = [text for text in drawn.itertext() if text.strip()]
+    assert all(label in told for _, _, label, _ in edges(policy))
+    assert "stroke-dasharray" in policy_svg("current") and "stroke-dasharray" not in policy_svg("documents")
 
 
 @pytest.mark.usefixtures("by_hand")
