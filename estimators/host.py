@@ -1,8 +1,8 @@
 """Host RAM of a node beside what an engine offloads: the copies that loading a checkpoint makes.
 
 Per node, never per cluster. Source of the copies: transformers ``from_pretrained`` reads the checkpoint into host RAM
-on every rank unless parameters are partitioned as they are built (``zero.Init``) or only rank 0 reads them
-(``fsdp_cpu_ram_efficient_loading``).
+on every rank, unless parameters are partitioned as they are built (``zero.Init``): then rank 0 alone reads values, and
+the others names and shapes (``PreTrainedModel._load_pretrained_model``, except for quantised weights).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def load_terms(run: Run) -> tuple[Term, ...]:
     """One whole model per loading rank, in the dtype in which it is read: formula H.1 of ``docs/formulas-memory.md``."""
     settings, ranks = run.settings, run.cluster.gpus_per_node
     whole = run.model.num_params * DTYPE_BYTES[settings.load_dtype]
-    loading = 1 if settings.knobs.get("rank0_load") else ranks
+    loading = 1 if settings.knobs.get("zero_init") and run.workload.method != "qlora" else ranks
     return (
         Term("checkpoint copies", "params", whole * loading, f"{loading} x parameters x {settings.load_dtype}", "host"),
     )

@@ -12,7 +12,7 @@ from estimators.engines import Candidate, weighed
 from estimators.errors import AdvisorError, IllegalCombination, NotModelled
 from estimators.host import host_terms
 from estimators.model import resolve_model
-from estimators.model.methods import trained
+from estimators.model.methods import trained, wide_adapters
 from estimators.model.positions import default_length, learned_positions
 from estimators.model.spec import ModelSpec
 from estimators.result import INSTANTS, Instant, Interval, Pending, Term, merged, sizes_of
@@ -207,6 +207,8 @@ class Estimate:
         if longest is not None and asked > longest:
             notes.append(f"{self.run.model.name} has {longest:,} positions: {asked:,} tokens a sequence end in an "
                          f"IndexError; give --seq-len {longest}")  # fmt: skip
+        if self.run.workload.has_adapters and (note := wide_adapters(self.run.model, self.run.workload.lora_rank)):
+            notes.append(note)
         if self.not_counted:
             notes.append(f"activations are not counted: {self.not_counted}")
         return tuple(dict.fromkeys(notes))

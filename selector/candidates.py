@@ -14,7 +14,7 @@ from estimators.memory import Estimate, default_strategies
 from estimators.memory import estimate as estimate_one
 from estimators.strategy import Strategy, parse_strategy
 from estimators.time.constants import NEAR_FULL
-from estimators.units import gib
+from estimators.units import GIB, gib
 from estimators.values import dataclass, field, replace
 from selector.cost import Cost, cost_of, offload_rank
 from selector.launch import FROM_FILES
@@ -24,6 +24,7 @@ from selector.watched import watched
 # The worse the verdict, the later the candidate; `unknown` is not a no, and is said.
 VERDICT_RANK = {"fits": 0, "tight": 1, "unknown": 1, "no": 2}
 EIGHT_BIT = "adamw-8bit"
+UNKNOWN_ROOM = 0.5  # of the card, for parameters, gradients and states: the rest is left to activations nobody counted
 NEARLY = 1.25  # of the card: within it smaller buffers may help
 # Buffers of a tenth of the engine's defaults, or less: slower by more, smaller messages and optimizer calls.
 SMALL_BUFFERS = {
@@ -31,6 +32,12 @@ SMALL_BUFFERS = {
     "zero2": {"reduce_bucket_size": 50_000_000, "allgather_bucket_size": 50_000_000},
     "zero3": {"reduce_bucket_size": 10_000_000, "sub_group_size": 100_000_000},
 }
+EVERY_STEP = {"sync_each_batch": True}
+# Host RAM of machines with GPUs, where nobody said how much there is. Usual: AWS p5, p5e, p5en and p6-b200 of 8 cards
+# (torchx/specs/named_resources_aws.py). Most: 32 module slots (Dell PowerEdge XE9680, installation manual) of 256 GB, the
+# largest module of such servers' tables (PowerEdge R860, installation manual).
+USUAL_HOST_BYTES = 2048 * GIB
+MOST_HOST_BYTES = 8192 * GIB
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -56,13 +63,21 @@ class Candidate:
         return self.estimate.verdict
 
     @property
-    def tier(self) -> tuple[int, int, int, int]:
-        """What comes before any speed: no offload, it fits for sure, by the preferred method, with its optimizer.
+    def tier(self) -> tuple[int, float, int]:
+        """What comes before any speed: no offload that is not needed, it fits for sure, by the preferred method.
 
-        A tight run without offload stands before a sure one with it: it is expected to fit, and several times as fast.
+        A tight run without offload stands before a sure one with it: it is expected to fit, so nothing is needed. Where
+        activations are not known and little room is left for them, the more room the better.
         """
-        other = int("optimizer" in self.settings)
-        return offload_rank(self.strategy), VERDICT_RANK[self.verdict], self.method_rank, other
+        verdict: float = VERDICT_RANK[self.verdict]
+        if self.verdict == "unknown" and not has_room(self.estimate):
+            verdict += self.estimate.gpu.process.expected / self.estimate.gpu.capacity
+        return offload_rank(self.strategy), verdict, self.method_rank
+
+    @property
+    def other_optimizer(self) -> bool:
+        """Whether it fits only with an optimizer that nobody asked for."""
+        return "optimizer" in self.settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +122,7 @@ def candidates(question: Question) -> tuple[list[Candidate], list[Rejection]]:
                 continue
             before = rejected.get(strategy.name, answer)
             rejected[strategy.name] = min((answer, before), key=lambda r: r.excess)
-            smaller = with_smaller_buffers(question, strategy, answer, method, rank)
+            smaller = with_knobs(question, strategy, answer, method, rank)
             if smaller is not None:
                 found.append(smaller)
         if any(c.tier[:2] == (0, 0) for c in found):
@@ -147,14 +162,19 @@ def no_words(estimate: Estimate) -> str:
     return ""
 
 
-def with_smaller_buffers(
-    question: Question, strategy: Strategy, missed: Rejection, method: str, rank: int
-) -> Candidate | None:
-    """A ZeRO strategy that misses by little, again with smaller buffers and sub-groups: the same mathematics."""
-    knobs = SMALL_BUFFERS.get(strategy.base)
-    if knobs is None or question.strategy is not None or not missed.reason.startswith("the GPU"):
+def with_knobs(question: Question, strategy: Strategy, missed: Rejection, method: str, rank: int) -> Candidate | None:
+    """A strategy that does not fit, again with other knobs and the same mathematics.
+
+    ZeRO that misses by little: smaller buffers and sub-groups. FSDP that accumulates: reduction in every micro-step,
+    so that gradients are kept sharded; accelerate and torch reduce in the last one only, and keep them whole till then.
+    """
+    if question.strategy is not None or not missed.reason.startswith("the GPU") or missed.estimate is None:
         return None
-    if missed.excess > NEARLY:
+    knobs: Mapping[str, Any] | None = SMALL_BUFFERS.get(strategy.base) if missed.excess <= NEARLY else None
+    run = missed.estimate.run
+    if strategy.engine in ("fsdp1", "fsdp2") and run.workload.grad_accum > 1:
+        knobs = None if run.settings.knobs.get("sync_each_batch") else EVERY_STEP
+    if knobs is None:
         return None
     smaller = replace(strategy, options={**knobs, **strategy.options})
     answer = writable(question, best_settings(question, smaller, method, rank), method, rank)
@@ -203,10 +223,11 @@ def best_settings(question: Question, strategy: Strategy, method: str, rank: int
         if question.strategy is not None:  # the user named it: then it is the question that is wrong
             raise
         return Rejection(strategy.name, str(reason))
-    if frugal.verdict == "no":
+    if frugal.verdict == "no" or (question.strategy is None and beyond_any_host(frugal)):
         return Rejection(strategy.name, shortage(frugal, last), frugal)
     if frugal.verdict == "unknown":
-        return as_asked(question, strategy, fixed, rank)
+        asked = as_asked(question, strategy, fixed, rank)
+        return asked if asked.verdict != "no" else Candidate(frugal, method, rank, last, cost_of(frugal))
     tight: Candidate | None = None
     for group in groups:
         found = [c for c in variants(question, strategy, fixed, group, rank) if c.verdict != "no"]
@@ -299,6 +320,14 @@ def comfortable(estimate: Estimate) -> bool:
     return estimate.verdict == "fits" and gpu.process.expected <= NEAR_FULL.value * gpu.capacity
 
 
+def has_room(estimate: Estimate) -> bool:
+    """``comfortable``; or, where activations are not known, all that is known takes half of the card at most."""
+    gpu = estimate.gpu
+    if estimate.verdict == "unknown":
+        return gpu.process.expected <= UNKNOWN_ROOM * gpu.capacity
+    return comfortable(estimate)
+
+
 def batch_settings(question: Question, micro: int, steps: int) -> dict[str, int]:
     """Micro-batch and accumulation, where they follow from a global batch."""
     return {} if question.global_batch is None else {"micro_batch": micro, "grad_accum": steps}
@@ -309,11 +338,19 @@ def evaluate(question: Question, strategy: Strategy, fields: Mapping[str, Any]) 
     return estimate_one(question.model, question.cluster, strategy, **fields)
 
 
+def beyond_any_host(estimate: Estimate) -> bool:
+    """Whether nobody said how much host RAM there is, and no machine has what it needs."""
+    return estimate.run.cluster.host_bytes is None and estimate.host.expected > MOST_HOST_BYTES
+
+
 def shortage(estimate: Estimate, settings: Mapping[str, Any]) -> str:
     """What is missing, with numbers: the place, need and capacity, the largest term, and what was already tried."""
     gpu, cluster = estimate.gpu, estimate.run.cluster
     tried = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in settings.items())
     after = f", even with {tried}" if tried else ""
+    if estimate.verdict != "no" and beyond_any_host(estimate):
+        most = gib(MOST_HOST_BYTES, 0)
+        return f"host RAM: {gib(estimate.host.expected, 0)} GiB per node, more than machines have ({most}){after}"
     if estimate.reason == "host RAM":
         return f"host RAM: {gib(estimate.host.expected, 0)} GiB per node of {gib(cluster.host_bytes or 0, 0)}{after}"
     if estimate.reason == "NVMe":

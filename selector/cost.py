@@ -13,7 +13,8 @@ from estimators.workload import DTYPE_BYTES
 
 # A byte between nodes against one inside a node: NVLink 3/4 (300-450 GB/s) over a NIC of 400 Gbit/s per GPU (50 GB/s).
 BETWEEN_NODES = 6.0
-OFFLOAD_WORDS = ("none", "optimizer in host RAM", "parameters in host RAM", "optimizer on NVMe", "parameters on NVMe")
+PLACES = {None: 0, "cpu": 1, "nvme": 2}
+PLACE_WORDS = ("on the GPU", "in host RAM", "on NVMe")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,21 +35,36 @@ class Cost:
     def against(self, other: Cost) -> str:
         """This beside another, in words: ``1.31 x the seconds per token``."""
         if self.offload != other.offload:
-            return f"offload: {OFFLOAD_WORDS[self.offload]} against {OFFLOAD_WORDS[other.offload]}"
+            return "more offload" if self.offload > other.offload else "less offload"
         if self.recompute != other.recompute:
             return "it recomputes the forward pass" if self.recompute else "it does not recompute the forward pass"
-        return f"{self.value / other.value:.2f} x the {self.unit}" if other.value else f"{self.value:.3g} {self.unit}"
+        if not other.value:
+            return f"{self.value:.3g} {self.unit}"
+        times = self.value / other.value
+        digits = 3 if abs(times - 1.1) < 0.005 else 2  # on which side of a tenth it is must be seen
+        return f"{times:.{digits}f} x the {self.unit}"
+
+
+def offloaded(strategy: Strategy) -> tuple[int, int]:
+    """Where optimizer and parameters are: 0 on the GPU, 1 in host RAM, 2 on NVMe. FSDP moves both together."""
+    params = PLACES[strategy.params]
+    return params if strategy.engine in ("fsdp1", "fsdp2") else PLACES[strategy.optimizer], params
 
 
 def offload_rank(strategy: Strategy) -> int:
-    """0 nothing is offloaded .. 4 parameters on NVMe; an index of ``OFFLOAD_WORDS``."""
-    if strategy.params == "nvme":
-        return 4
-    if strategy.optimizer == "nvme":
-        return 3
-    if strategy.params == "cpu":
-        return 2
-    return 1 if strategy.optimizer else 0
+    """0 where nothing is offloaded; whoever offloads more has more. The optimizer alone and the parameters alone are
+    equal: neither offload contains the other.
+    """
+    return sum(offloaded(strategy))
+
+
+def offload_words(strategy: Strategy) -> str:
+    """``optimizer in host RAM``, ``parameters and optimizer in host RAM``; empty where nothing is offloaded."""
+    optimizer, params = offloaded(strategy)
+    if optimizer and optimizer == params:
+        return f"parameters and optimizer {PLACE_WORDS[params]}"
+    each = (("optimizer", optimizer), ("parameters", params))
+    return " and ".join(f"{what} {PLACE_WORDS[place]}" for what, place in each if place)
 
 
 def cost_of(estimate: Estimate) -> Cost:

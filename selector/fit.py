@@ -15,6 +15,7 @@ from estimators.memory import Estimate, default_strategies, estimate
 from estimators.model.positions import learned_positions
 from estimators.model.spec import ModelSpec
 from estimators.strategy import Strategy, parse_strategy
+from estimators.time.towers import only_images
 from estimators.units import gib
 from estimators.values import dataclass, replace
 from estimators.workload import workload
@@ -29,7 +30,10 @@ NODES_ONE_BY_ONE = 8  # up to here every number of nodes is tried, above it bise
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What one strategy takes. A field is None where nothing fits, or where it was not asked."""
+    """What one strategy takes. A field is None where nothing fits, or where it was not asked.
+
+    ``micro_batch`` counts images where a model sees nothing else; ``seq_len`` is None there.
+    """
 
     strategy: str
     micro_batch: int | None = None
@@ -73,7 +77,7 @@ def fit_one(
 ) -> Fit:
     """One strategy."""
     asked = workload(**fields)
-    found = Fit(strategy.name)
+    found, images = Fit(strategy.name), only_images(model)
     if sizes:
 
         def with_batch(value: int) -> Estimate:
@@ -83,7 +87,7 @@ def fit_one(
             return estimate(model, cluster, strategy, **{**fields, "seq_len": value})
 
         batch = largest(with_batch, MOST_SEQUENCES, asked.micro_batch)
-        tokens = largest(with_tokens, learned_positions(model) or MOST_TOKENS, asked.seq_len)
+        tokens = None if images else largest(with_tokens, learned_positions(model) or MOST_TOKENS, asked.seq_len)
         at = with_batch((batch or 0) + 1) if (batch or 0) < MOST_SEQUENCES else None
         found = replace(found, micro_batch=batch, seq_len=tokens, limited_by=limit(at))
     if count:

@@ -11,14 +11,16 @@ from estimators.memory import Estimate
 from estimators.strategy import parse_strategy
 from estimators.units import gib, round_up
 from estimators.values import dataclass, replace
-from selector.candidates import Candidate, Rejection, candidates, evaluate
+from selector.candidates import USUAL_HOST_BYTES, Candidate, Rejection, candidates, evaluate
 from selector.question import Question
 from selector.ranking import rank
+from selector.reasons import needs_host
 
 TOKENS = 256  # shorter sequences are tried in multiples of it
 MOST_TIMES = 64  # GPUs are multiplied up to so many times
 NODE = 8  # GPUs of a node, where more are needed than the node has
 HOST_STEP = 32 * 10**9
+NEAREST = "nearest miss: "
 ENOUGH = 6  # ways out that an answer shows
 
 
@@ -42,6 +44,21 @@ def ways_out(question: Question, rejected: Sequence[Rejection]) -> tuple[Alterna
     return (*found[:ENOUGH], *nearest(rejected))
 
 
+FLAGS = {"gpus": "--gpus", "method": "--method", "seq_len": "--seq-len", "host_memory": "--host-memory",
+         "nvme": "--nvme", "precision": "--precision"}  # fmt: skip
+
+
+def instead_words(found: Sequence[Alternative], command: str) -> str:
+    """The first change that works, as flags; where none does, what came nearest."""
+    for way in found:
+        words = " ".join(f"{FLAGS[name]} {value}" for name, value in way.changes.items() if name in FLAGS)
+        if words and not way.why.startswith(NEAREST):
+            return f"with {words} it does ({way.strategy}, {way.why}); ask what fits: {command}"
+    near = next((way for way in found if way.why.startswith(NEAREST)), None)
+    missed = f"; {near.strategy} came nearest ({near.why.removeprefix(NEAREST)})" if near else ""
+    return f"no single change was found that mends it{missed}; ask what fits: {command}"
+
+
 def verified(tries: Iterable[tuple[dict[str, Any], Question]]) -> list[Alternative]:
     """Those changes after which something fits."""
     found: list[Alternative] = []
@@ -51,6 +68,8 @@ def verified(tries: Iterable[tuple[dict[str, Any], Question]]) -> list[Alternati
             settings = {k: v for k, v in answer.settings.items() if k not in changes}
             gpu = answer.estimate.gpu
             why = f"{answer.verdict}: {gib(gpu.process.expected, 1)} of {gib(gpu.capacity, 1)} GiB"
+            if needs_host(answer.estimate):
+                why += f", and {gib(answer.estimate.host.expected, 0)} GiB of host RAM per node"
             found.append(Alternative(answer.name, {**changes, **settings}, answer.estimate, why))
     return found
 
@@ -73,17 +92,20 @@ def precision(question: Question) -> Iterator[tuple[dict[str, Any], Question]]:
 def nearest(rejected: Sequence[Rejection], count: int = 2) -> tuple[Alternative, ...]:
     """What came closest to fitting, unchanged."""
     misses = sorted((r for r in rejected if r.estimate), key=lambda r: r.excess)[:count]
-    return tuple(Alternative(r.strategy, {}, r.estimate, f"nearest miss: {r.why}") for r in misses if r.estimate)
+    return tuple(Alternative(r.strategy, {}, r.estimate, f"{NEAREST}{r.why}") for r in misses if r.estimate)
 
 
 def solved(question: Question) -> Candidate | None:
-    """The answer to a changed question, or None."""
+    """The answer to a changed question, or None; host RAM that nobody spoke of may be what machines usually have."""
     try:
         found, _ = candidates(question)
     except AdvisorError:
         return None
     choice = rank(question, found).choice
-    return choice if choice is not None and choice.verdict != "no" else None
+    if choice is None or choice.verdict == "no":
+        return None
+    unlikely = choice.estimate.run.cluster.host_bytes is None and choice.estimate.host.expected > USUAL_HOST_BYTES
+    return None if unlikely else choice
 
 
 def methods(question: Question) -> Iterator[tuple[dict[str, Any], Question]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from estimators.stacks.versions import resolve
-from estimators.values import dataclass
+from estimators.values import dataclass, replace
 from estimators.workload import workload
-from selector.candidates import VERDICT_RANK, Candidate, comfortable
-from selector.cost import offload_rank
+from selector.candidates import VERDICT_RANK, Candidate, has_room
+from selector.cost import Cost, offload_rank
 from selector.question import Question
 from selector.tree import Reading, Situation, read, size_of
 
@@ -53,13 +53,14 @@ def rank(question: Question, found: Sequence[Candidate]) -> Ranking:
     """Read the tree with the verdicts in hand, order the candidates by the goal, and choose."""
     reading = read(situation_of(question, found), question.policy)
     spared = needless(question, found)
-    order = tuple(sorted(found, key=lambda c: sort_key(question, c, c.name in spared)))
+    price = charges(question, found)
+    order = tuple(sorted(found, key=lambda c: sort_key(question, c, c.name in spared, price[c])))
     if not order:
         return Ranking(None, None, None, (), reading)
-    best = simplest_of_equals(question, order)
-    tree = trees_candidate(question, reading, order)
+    best = simplest_of_equals(question, order, price)
+    tree = trees_candidate(question, reading, order, price)
     choice = best
-    if question.strategy is None and tree is not None and wins(question, tree, best, spared):
+    if question.strategy is None and tree is not None and wins(question, tree, best, spared, price):
         choice = tree
     rest = tuple(c for c in order if c is not choice)
     return Ranking(choice, tree, best, (choice, *rest), reading)
@@ -72,7 +73,7 @@ def needless(question: Question, found: Sequence[Candidate]) -> frozenset[str]:
     """
     if question.policy == "documents":
         return frozenset()
-    whole = [c for c in found if not c.strategy.is_sharded and comfortable(c.estimate)]
+    whole = [c for c in found if not c.strategy.is_sharded and has_room(c.estimate)]
     return frozenset(
         c.name
         for c in found
@@ -80,25 +81,43 @@ def needless(question: Question, found: Sequence[Candidate]) -> frozenset[str]:
     )
 
 
-def sort_key(question: Question, candidate: Candidate, spared: bool) -> tuple[object, ...]:
+def charges(question: Question, found: Sequence[Candidate]) -> dict[Candidate, Cost]:
+    """What a candidate costs in the ranking: ``TREE_MARGIN`` more than it does for each thing that has to pay for itself.
+
+    An optimizer that nobody asked for; and, where a run fits unsharded with room to spare, sharding.
+    """
+    whole = [c for c in found if not c.strategy.is_sharded and not offload_rank(c.strategy) and has_room(c.estimate)]
+    least = min((c.method_rank for c in whole), default=None)
+    made = {}
+    for c in found:
+        needless = question.policy != "documents" and c.strategy.is_sharded and least is not None
+        times = c.other_optimizer + bool(needless and c.method_rank >= (least or 0))
+        made[c] = replace(c.cost, value=c.cost.value * (1 + TREE_MARGIN) ** times)
+    return made
+
+
+def sort_key(question: Question, candidate: Candidate, spared: bool, price: Cost) -> tuple[object, ...]:
     """No offload before offload, fits before tight, the preferred method, no needless sharding, then the goal."""
     simple = SIMPLICITY.get(candidate.strategy.base, len(SIMPLICITY))
     concessions = sum(1 for name in ("loss", "optimizer") if name in candidate.settings)
     if question.goal == "simplest":
-        return (*candidate.tier, spared, simple, concessions, candidate.cost)
-    return (*candidate.tier, spared, candidate.cost, concessions, simple)
+        return (*candidate.tier, spared, candidate.other_optimizer, simple, concessions, price)
+    return (*candidate.tier, spared, price, concessions, simple)
 
 
-def simplest_of_equals(question: Question, order: Sequence[Candidate]) -> Candidate:
+def simplest_of_equals(question: Question, order: Sequence[Candidate], price: Mapping[Candidate, Cost]) -> Candidate:
     """The first, or a simpler one that is as good as it within what a model can tell."""
     first = order[0]
     if question.goal == "simplest" or not first.strategy.is_sharded:
         return first
-    equals = [c for c in order if c.tier == first.tier and c.cost.within(first.cost, TIE)]
+    equals = [c for c in order if c.tier == first.tier and price[c].within(price[first], TIE)]
+    equals = [c for c in equals if c.other_optimizer <= first.other_optimizer]
     return min(equals, key=lambda c: SIMPLICITY.get(c.strategy.base, len(SIMPLICITY)))
 
 
-def trees_candidate(question: Question, reading: Reading, order: Sequence[Candidate]) -> Candidate | None:
+def trees_candidate(
+    question: Question, reading: Reading, order: Sequence[Candidate], price: Mapping[Candidate, Cost]
+) -> Candidate | None:
     """What the leaf means among the candidates.
 
     Under ``documents``, or where an amendment names it, exactly the leaf's strategy, with the least offload that makes
@@ -111,16 +130,18 @@ def trees_candidate(question: Question, reading: Reading, order: Sequence[Candid
     own = [c for c in order if c.strategy.engine in LEAF_ENGINES[reading.leaf]]
     if not own:
         return None
-    return simplest_of_equals(question, own) if question.policy == "current" else own[0]
+    return simplest_of_equals(question, own, price) if question.policy == "current" else own[0]
 
 
-def wins(question: Question, tree: Candidate, best: Candidate, spared: frozenset[str]) -> bool:
+def wins(
+    question: Question, tree: Candidate, best: Candidate, spared: frozenset[str], price: Mapping[Candidate, Cost]
+) -> bool:
     """The tree's engine is taken for goal ``documents``, and where it is as good in kind and within the margin."""
     if question.goal == "documents":
         return True
-    if tree.name in spared and best.name not in spared:
+    if (tree.name in spared and best.name not in spared) or tree.other_optimizer > best.other_optimizer:
         return False
-    return tree.tier == best.tier and question.goal == "fastest" and tree.cost.within(best.cost, TREE_MARGIN)
+    return tree.tier == best.tier and question.goal == "fastest" and price[tree].within(price[best], TREE_MARGIN)
 
 
 def situation_of(question: Question, found: Sequence[Candidate]) -> Situation:
@@ -138,6 +159,6 @@ def situation_of(question: Question, found: Sequence[Candidate]) -> Situation:
         billions=billions, size_because=because, compile=question.compile,
         deepspeed_experience=question.deepspeed_experience, team=question.team, seq_len=question.seq_len,
         gpus=question.cluster.ranks, method=question.methods[0], stack=str(question.fields.get("stack", "trainer")),
-        ddp_fits=(unsharded is not None and comfortable(unsharded.estimate)) if asked else None,
+        ddp_fits=(unsharded is not None and has_room(unsharded.estimate)) if asked else None,
         zero2_fits=(zero2 is not None and zero2.verdict == "fits") if asked else None, versions=versions,
     )  # fmt: skip

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from estimators.memory import Estimate
+from estimators.time.towers import lengths, only_images
 from estimators.units import GIB, gib, readable
 from estimators.values import replace
-from selector.candidates import Candidate, Rejection
-from selector.cost import OFFLOAD_WORDS, offload_rank, tokens_per_second
+from selector.candidates import USUAL_HOST_BYTES, Candidate, Rejection
+from selector.cost import offload_rank, offload_words, tokens_per_second
 from selector.question import Question
 from selector.ranking import TREE_MARGIN, Ranking
 from selector.tree import Situation, read
@@ -19,6 +20,7 @@ EXPERTS = (
     "mixture of experts: expert parallelism is not among the strategies here and was measured faster (ZeRO-1 with it "
     "57.4k tokens/s, ZeRO-3 27.9k, a 35B on 16 H100: DeepSpeed PR8064)"
 )
+HOST_WORTH_A_WORD = 64 * GIB  # the least that a machine with a training card has, near enough
 LEAF_WORDS = {"ddp": "DDP", "fsdp": "FSDP", "deepspeed": "DeepSpeed"}
 
 
@@ -39,6 +41,11 @@ def use_of_card(estimate: Estimate) -> str:
     return against(estimate.gpu.process.expected, estimate.gpu.capacity)
 
 
+def left_out(estimate: Estimate) -> str:
+    """What the number before it does not hold."""
+    return " without activations" if estimate.verdict == "unknown" else ""
+
+
 def against(num_bytes: float, capacity: int) -> str:
     """``31.2 of 79.1 GiB``, with as many digits as tell the two apart (three at most)."""
     digits = next((d for d in (1, 2) if gib(num_bytes, d) != gib(capacity, d)), 3)
@@ -56,12 +63,13 @@ def reasons(question: Question, ranking: Ranking, rejected: Sequence[Rejection])
     elif not ranking.follows_tree:
         found.append(against_tree(question, ranking, rejected))
     found += verdict_sentences(choice)
+    found += host_sentences(choice)
     if choice.verdict == "tight" and ranking.sure is not None:
         found.append(f"should it fail, {ranking.sure.name} fits for sure ({tier_words(ranking.sure)})")
     if question.strategy is None:
         found += need_sentences(choice, ranking, rejected)
         found += faster_sentences(question, choice, ranking)
-    found += settings_sentences(choice)
+    found += settings_sentences(question, choice, ranking)
     if any(question.model.config.get(name) for name in EXPERT_KEYS):
         found.append(EXPERTS)
     return [*found, *question.notes]
@@ -83,7 +91,7 @@ def against_tree(question: Question, ranking: Ranking, rejected: Sequence[Reject
         own = min(same, key=lambda r: r.strategy != reading.strategy, default=None)
         why = own.why if own else "no strategy of that engine is legal"
         return f"{says}, which is out here ({why}); {choice.name} is not"
-    if tree.tier != choice.tier:
+    if tree.tier != choice.tier or tree.other_optimizer > choice.other_optimizer:
         return f"{says} ({tier_words(tree)}{slower(tree, choice)}); {choice.name} is better here ({tier_words(choice)})"
     if question.goal == "simplest":
         return f"{says}; {choice.name} is simpler"
@@ -105,9 +113,8 @@ def slower(tree: Candidate, choice: Candidate) -> str:
 
 def tier_words(candidate: Candidate) -> str:
     words = [candidate.verdict, use_of_card(candidate.estimate)]
-    place = offload_rank(candidate.strategy)
-    if place:
-        words.append(OFFLOAD_WORDS[place])
+    if moved := offload_words(candidate.strategy):
+        words.append(moved)
     if candidate.method != "full":
         words.append(candidate.method)
     if "optimizer" in candidate.settings:
@@ -118,17 +125,42 @@ def tier_words(candidate: Candidate) -> str:
 def verdict_sentences(choice: Candidate) -> Iterator[str]:
     estimate = choice.estimate
     if choice.verdict == "tight":
-        high = against(estimate.gpu.process.high, estimate.gpu.capacity)
-        yield f"tight: it is expected to fit, but may need up to {high}"
+        gpu = estimate.gpu
+        if gpu.process.high < gpu.capacity:
+            yield f"tight: it is expected to fit, but may need up to {against(gpu.process.high, gpu.capacity)}"
+        else:
+            spare = size(max(0, round(gpu.capacity - gpu.process.expected)))
+            yield f"tight: it is expected to fit with {spare} to spare, which is less than the estimate may be wrong by"
     elif choice.verdict == "unknown":
         yield f"unknown whether it fits: {estimate.reason}; it was not ruled out"
     elif choice.verdict == "no":
         yield f"it does not fit ({estimate.reason}): see the alternatives"
-    if offload_rank(choice.strategy) and estimate.run.cluster.host_bytes is None:
-        yield f"needs {gib(estimate.host.expected, 0)} GiB of host RAM per node, and nobody said how much there is"
-    rate = tokens_per_second(estimate)
-    if rate:
+    rate = tokens_per_second(estimate) if choice.verdict != "unknown" else None
+    if rate and only_images(estimate.run.model):
+        found = lengths(estimate.run)
+        if found:
+            yield f"about {rate / found[0]:,.0f} images per second and GPU"
+    elif rate:
         yield f"about {rate:,.0f} tokens per second and GPU"
+
+
+def needs_host(estimate: Estimate) -> bool:
+    """Whether an answer stands on host RAM that nobody spoke of: it offloads, or loading takes more than the cards have."""
+    cluster = estimate.run.cluster
+    cards = estimate.gpu.capacity * cluster.gpus_per_node
+    return cluster.host_bytes is None and (
+        offload_rank(estimate.run.strategy) > 0 or estimate.host.expected > max(cards, HOST_WORTH_A_WORD)
+    )
+
+
+def host_sentences(choice: Candidate) -> Iterator[str]:
+    """How much host RAM is needed, where nobody said how much there is."""
+    estimate = choice.estimate
+    if not needs_host(estimate):
+        return
+    yield f"needs {gib(estimate.host.expected, 0)} GiB of host RAM per node, and nobody said how much there is"
+    if estimate.host.expected > USUAL_HOST_BYTES:
+        yield f"that is more than the {gib(USUAL_HOST_BYTES, 0)} GiB that rented nodes of 8 GPUs usually have"
 
 
 def need_sentences(choice: Candidate, ranking: Ranking, rejected: Sequence[Rejection]) -> Iterator[str]:
@@ -146,21 +178,26 @@ def need_sentences(choice: Candidate, ranking: Ranking, rejected: Sequence[Rejec
 
 
 def faster_sentences(question: Question, choice: Candidate, ranking: Ranking) -> Iterator[str]:
-    """What is expected to be faster and stands lower all the same: it offloads more, or its optimizer is another."""
-    own = tokens_per_second(choice.estimate)
-    fitting = [c for c in ranking.order if c.verdict == "fits" and c.tier > choice.tier and c.method == choice.method]
+    """What is expected to be faster and stands lower all the same, because it offloads more."""
+    own, rank = tokens_per_second(choice.estimate), offload_rank(choice.strategy)
+    others = [c for c in ranking.order if offload_rank(c.strategy) > rank]
+    fitting = [c for c in others if c.verdict == "fits" and c.method == choice.method]
     rates = [(tokens_per_second(c.estimate) or 0.0, c) for c in fitting]
     rate, best = max(rates, key=lambda pair: pair[0], default=(0.0, choice))
     if question.goal == "fastest" and own and rate > own * (1 + TREE_MARGIN):
         yield (
             f"{best.name} may be faster, {rate:,.0f} tokens per second and GPU ({tier_words(best)}): it stands lower because "
-            "offload and 8-bit states come last"
+            "nothing is offloaded that need not be"
         )
 
 
-def settings_sentences(choice: Candidate) -> Iterator[str]:
+def settings_sentences(question: Question, choice: Candidate, ranking: Ranking) -> Iterator[str]:
     settings = choice.settings
-    if choice.strategy.options:
+    if question.global_batch is None and not {"micro_batch", "grad_accum"} & set(question.fields):
+        yield "micro-batch 1, because no batch was given: with --global-batch N the largest that fits is chosen"
+    if choice.strategy.options.get("sync_each_batch") and question.strategy is None:
+        yield "gradients are reduced in every micro-step (sync_each_batch): accumulated whole they do not fit"
+    elif choice.strategy.options and question.strategy is None:
         yield "smaller working buffers than the engine's defaults: with those it does not fit"
     if settings.get("checkpointing") == "none":
         yield "no checkpointing: everything fits without recomputing"
@@ -172,12 +209,28 @@ def settings_sentences(choice: Candidate) -> Iterator[str]:
         stack = choice.estimate.run.workload.stack
         yield f"precision {settings['precision']}: stack {stack} has no words for mixed precision with this strategy"
     if "optimizer" in settings:
-        yield f"{settings['optimizer']}: with 32-bit states nothing fits for sure on the GPUs"
+        yield f"{settings['optimizer']}: {instead_of_32_bit(choice, ranking)}"
     if "micro_batch" in settings:
         yield (
             f"micro-batch {settings['micro_batch']} x accumulation {settings['grad_accum']}: the largest that fits, "
             "the global batch is kept"
         )
+
+
+def instead_of_32_bit(choice: Candidate, ranking: Ranking) -> str:
+    """Why states are 8-bit: nothing else fits as well, or the best that does is slower."""
+    same = [c for c in ranking.order if c.tier == choice.tier and not c.other_optimizer]
+    rates = [tokens_per_second(c.estimate) for c in (same[0], choice)] if same else []
+    if not same or not rates[0] or not rates[1]:
+        return (
+            "with 32-bit states nothing fits for sure on the GPUs"
+            if not same
+            else f"{same[0].name} keeps 32-bit states"
+        )
+    return (
+        f"{same[0].name} keeps 32-bit states, at {rates[0]:,.0f} tokens per second and GPU instead of {rates[1]:,.0f}; "
+        f"--optimizer {same[0].estimate.run.settings.optimizer} asks for them"
+    )
 
 
 def what_would_change(question: Question, ranking: Ranking, situation: Situation) -> list[str]:
@@ -197,18 +250,32 @@ def what_would_change(question: Question, ranking: Ranking, situation: Situation
     return found
 
 
-def headline(question: Question, ranking: Ranking, command: str) -> str:
-    """The first line of every answer: the choice, GiB of the card's, what binds, and what to run."""
+def lengths_words(question: Question) -> str:
+    return "on images" if only_images(question.model) else f"at {question.seq_len:,} tokens"
+
+
+def headline(question: Question, ranking: Ranking, command: str, where_to: str = "", instead: str = "") -> str:
+    """The first line of every answer: the choice, GiB of the card's, what binds, and what to run (and where).
+
+    Where the choice stands on host RAM that nobody spoke of, that condition comes before the numbers. Where nothing
+    fits, ``instead`` says what would.
+    """
     model, cluster, choice = question.model, question.cluster, ranking.choice
     where = f"{cluster.nodes} x " if cluster.nodes > 1 else ""
     gpus = f"{where}{cluster.gpus_per_node} x {cluster.gpu.label}"
     if choice is None:
         return (
-            f"Nothing fits: no strategy trains {model.name} at {question.seq_len} tokens on {gpus} "
-            f"({gib(cluster.gpu.memory_bytes, 1)} GiB each); what would stands below, and in: {command}"
+            f"Nothing fits: no strategy trains {model.name} {lengths_words(question)} on {gpus} "
+            f"({gib(cluster.gpu.memory_bytes, 1)} GiB each); {instead}"
         )
     method = "" if choice.method == "full" else f" by {choice.method}"
+    if needs_host(choice.estimate):
+        word = "Only if" if choice.estimate.host.expected > USUAL_HOST_BYTES else "If"
+        start = f"{word} a node has {gib(choice.estimate.host.expected, 0)} GiB of host RAM, train"
+    else:
+        start = "Train"
+    used = f"{use_of_card(choice.estimate)} per GPU{left_out(choice.estimate)} ({choice.verdict})"
     return (
-        f"Train {model.name}{method} on {gpus} with {choice.name}: {use_of_card(choice.estimate)} per GPU "
-        f"({choice.verdict}), {binding(choice.estimate)}; run: {command}"
+        f"{start} {model.name}{method} on {gpus} with {choice.name}: {used}, {binding(choice.estimate)}; "
+        f"run{where_to}: {command}"
     )

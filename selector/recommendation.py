@@ -10,8 +10,8 @@ from estimators.errors import MissingDependency, NotModelled
 from estimators.memory import Estimate
 from estimators.values import dataclass, replace
 from selector.candidates import Candidate, Rejection, candidates
-from selector.launch import FOLDER, FROM_FILES, launch
-from selector.near import Alternative, flags, spelled, ways_out
+from selector.launch import FOLDER, from_folder, launch, on_each
+from selector.near import FLAGS, Alternative, flags, instead_words, spelled, ways_out
 from selector.question import Question, ask
 from selector.ranking import Ranking, rank, situation_of
 from selector.reasons import headline, reasons, tier_words, what_would_change
@@ -157,8 +157,8 @@ class Recommendation:
     def next_command(self) -> str:
         """What to type next: the launch line, or the question that shows what would fit."""
         if self.commands:
-            command = self.commands["launch"]
-            own = self.question.fields.get("stack") in FROM_FILES
+            command, estimate = self.commands["launch"], self.estimate
+            own = estimate is not None and from_folder(estimate)
             return f"{command} (--emit {FOLDER}/ writes it)" if own else command
         where = self.question.cluster
         return f"dist-advisor fit --model {self.question.model.name} --gpus {spelled(where)}{flags(where)}"
@@ -167,11 +167,16 @@ class Recommendation:
     def headline(self) -> str:
         if self.choice is None and self.question.strategy is not None:
             out = self.rejected[0]
-            return f"{out.strategy} does not train {self.question.model.name} here: {out.why}"
+            other = next((a for a in self.alternatives if not a.changes.keys() & FLAGS.keys()), None)
+            does = f"; {other.strategy} does ({other.why})" if other and other.estimate.verdict != "no" else ""
+            return f"{out.strategy} does not train {self.question.model.name} here: {out.why}{does}"
         unsaid = next((r.why for r in self.rejected if r.why.startswith("stack ")), None)
         if self.choice is None and unsaid and not any(r.estimate for r in self.rejected):
             return f"No strategy trains {self.question.model.name} here, whatever the memory: {unsaid}"
-        return headline(self.question, self.ranking, self.next_command)
+        nodes = self.question.cluster.nodes
+        where = f" {on_each(nodes)}" if nodes > 1 and self.choice is not None else ""
+        instead = "" if self.choice is not None else instead_words(self.alternatives, self.next_command)
+        return headline(self.question, self.ranking, self.next_command, where, instead)
 
     def what_if(self, **changes: Any) -> Recommendation:
         """The same question with something else: ``what_if(seq_len=8192)``, ``what_if(gpus="8xH100", team="pytorch")``.

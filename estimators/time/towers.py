@@ -42,6 +42,11 @@ def has_towers(model: ModelSpec) -> bool:
     return any(part.role in NOT_TOKENS for part in model.blocks)
 
 
+def only_images(model: ModelSpec) -> bool:
+    """Whether a sample is an image and nothing else: a sequence length means nothing to such a model."""
+    return all(part.role in IMAGE_ROLES for part in model.blocks)
+
+
 def streams(run: Run) -> Streams:
     """Streams of one sample. LLaVA-1.5-7B: its text, and a tower of 577 positions (24 x 24 patches and a class token)."""
     if not has_towers(run.model):

@@ -36,6 +36,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     check_format(parsed)
+    from estimators.time.towers import only_images
     from selector.fit import fit
 
     if bool(parsed.gpus) == bool(parsed.gpu):
@@ -58,9 +59,10 @@ def run(parsed: argparse.Namespace) -> int:
     }
     notes = [f"{name} left out: {why}" for name, why in left_out.items()]
     title = f"{model.name} on {parsed.gpus}: what fits"
-    emit(parsed, document, rows, lambda c: draw(c, title, rows, not only_count), notes)
+    images = only_images(model)
+    emit(parsed, document, rows, lambda c: draw(c, title, rows, not only_count, images), notes)
     picture(parsed, lambda: draw_picture(model, cluster, parsed.strategy, fields))
-    best = next((row for row in rows if row["seq_len"] or row["fewest_gpus"]), rows[0])
+    best = next((row for row in rows if row["micro_batch"] or row["seq_len"] or row["fewest_gpus"]), rows[0])
     if only_count and best["fewest_gpus"]:
         count = best["fewest_gpus"]
         parsed.gpus = f"{count // 8}x8x{parsed.gpu}" if count > 8 and count % 8 == 0 else f"{count}x{parsed.gpu}"
@@ -76,19 +78,24 @@ def draw_picture(model: Any, cluster: Any, strategies: list[str] | None, fields:
     return limits(model, cluster, strategies, **fields)
 
 
-def draw(console: Console, title: str, rows: list[dict[str, Any]], sizes: bool) -> None:
+def draw(console: Console, title: str, rows: list[dict[str, Any]], sizes: bool, images: bool = False) -> None:
+    """The table; ``images``: the model sees nothing else, and a micro-batch is so many of them."""
     from rich.table import Table
 
     console.print(title, style="bold")
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("strategy", no_wrap=True, overflow="ellipsis", min_width=20)
-    for name in ("micro-batch", "tokens") if sizes else ():
+    names = () if not sizes else ("images",) if images else ("micro-batch", "tokens")
+    for name in names:
         table.add_column(name, justify="right")
     table.add_column("fewest GPUs", justify="right")
     table.add_column("limited by", overflow="fold")
     for row in rows:
-        numbers = [row["micro_batch"], row["seq_len"]] if sizes else []
+        numbers = [row["micro_batch"], row["seq_len"]][: len(names)]
         cells = [f"{n:,}" if n else "-" for n in (*numbers, row["fewest_gpus"])]
         table.add_row(row["strategy"], *cells, row["limited_by"] or "")
     console.print(table)
-    console.print("micro-batch: at the sequence length asked; tokens: at the micro-batch asked", style="dim")
+    if images and sizes:
+        console.print("images: the largest micro-batch of a GPU", style="dim")
+    elif sizes:
+        console.print("micro-batch: at the sequence length asked; tokens: at the micro-batch asked", style="dim")

@@ -1,4 +1,4 @@
-"""How a run is started: ``launch.sh`` for one node, ``slurm.sh`` for several."""
+"""How a run is started: ``launch.sh`` on a node, alone or one of several; ``slurm.sh`` runs it on all of a job."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from estimators.run import Run
 from estimators.values import dataclass
 from selector.configs import environment, shell
 from selector.configs.script import SCRIPTED, kind_of
+from selector.launch import ACCELERATE_NODE, PORT, TORCHRUN_NODE, this_node
 
-PORT = 29500
 TIME_LIMIT = "24:00:00"
 _HEAD = '#!/usr/bin/env bash\nset -euo pipefail\ncd "$(dirname "$0")"\n'
-TORCHRUN_RANK = '--node-rank "$SLURM_NODEID" --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT"'
-ACCELERATE_RANK = '--machine_rank "$SLURM_NODEID" --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT"'
+TORCHRUN_RANK, ACCELERATE_RANK = (
+    this_node(form, '"$NODE_RANK"', '"$MASTER_ADDR"', '"$MASTER_PORT"') for form in (TORCHRUN_NODE, ACCELERATE_NODE)
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     """``alone``: the words that start one node. ``each``: what every node of several runs; shell text, in which
-    MASTER_ADDR, MASTER_PORT and SLURM_NODEID are set. ``before``: a shell line that comes first. ``resumes``: the
+    MASTER_ADDR, MASTER_PORT and NODE_RANK are set. ``before``: a shell line that comes first. ``resumes``: the
     script takes ``--resume``.
     """
 
@@ -58,7 +59,7 @@ def with_variables(run: Run, words: tuple[str, ...], before: str, **more: str) -
         return Start(words, shell.line(words), before, resumes=False)
     per_node = {"NPROC_PER_NODE": run.cluster.gpus_per_node, **more}
     alone = ("env", *(f"{name}={value}" for name, value in per_node.items()), *words)
-    nodes = f'NNODES={run.cluster.nodes} NODE_RANK="$SLURM_NODEID"'
+    nodes = f'NNODES={run.cluster.nodes} NODE_RANK="$NODE_RANK"'
     return Start(alone, f"env {nodes} {shell.line(alone[1:])}", before, resumes=False)
 
 
@@ -68,8 +69,23 @@ def one_node(run: Run, start: Start) -> str:
     return f'{_HEAD}\n{environment.exports(run)}\n{before}{shell.continued(start.alone)} "$@"\n'
 
 
+def one_of_several(run: Run, start: Start) -> str:
+    """``launch.sh`` where there are several nodes: the same on each, which says which one it is."""
+    last = run.cluster.nodes - 1
+    lines = [
+        f"# on every node: MASTER_ADDR=address-of-node-0 NODE_RANK=0 ./launch.sh, with NODE_RANK up to {last}",
+        f': "${{NODE_RANK:?which node this is, 0 to {last}}}"',
+        ': "${MASTER_ADDR:?the address of node 0, the same on every node}"',
+        f'export NODE_RANK MASTER_ADDR MASTER_PORT="${{MASTER_PORT:-{PORT}}}"',
+        environment.exports(run).rstrip(),
+        *([start.before] if start.before else []),
+        f'{start.each} "$@"',
+    ]
+    return _HEAD + "\n" + "\n".join(lines) + "\n"
+
+
 def slurm(run: Run, start: Start) -> str:
-    """``slurm.sh`` for ``sbatch``: a launcher on each node, which starts a process for each of its GPUs."""
+    """``slurm.sh`` for ``sbatch``: ``launch.sh`` on each node, which starts a process for each of its GPUs."""
     options = {
         "job-name": f"train-{run.workload.stack}", "nodes": run.cluster.nodes, "ntasks-per-node": 1,
         "gpus-per-node": run.cluster.gpus_per_node, "exclusive": None, "time": TIME_LIMIT, "output": "%x-%j.log",
@@ -83,21 +99,22 @@ def slurm(run: Run, start: Start) -> str:
     body = [
         "set -euo pipefail",
         'cd "${SLURM_SUBMIT_DIR:-.}"  # submit from this folder, on a file system that all nodes share',
-        environment.exports(run).rstrip(),
-        'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)',
         f"export MASTER_ADDR MASTER_PORT={PORT}",
         *(again if start.resumes else []),
-        *([start.before] if start.before else []),
+        *(["# once, before the nodes look for it", start.before] if start.before else []),
         "# what stands in quotes is expanded on each node",
         "# shellcheck disable=SC2016",
-        f'srun bash -c \'{start.each} "$@"\' launcher "$@"',
+        'srun bash -c \'NODE_RANK=$SLURM_NODEID exec ./launch.sh "$@"\' launcher "$@"',
     ]
     return "\n".join(["#!/usr/bin/env bash", *head, "", *body]) + "\n"
 
 
 def files(run: Run, start: Start) -> dict[str, str]:
-    """One node has no use for Slurm, and ``launch.sh`` alone does not start several."""
-    return {"slurm.sh": slurm(run, start)} if run.cluster.nodes > 1 else {"launch.sh": one_node(run, start)}
+    """One node has no use for Slurm."""
+    if run.cluster.nodes == 1:
+        return {"launch.sh": one_node(run, start)}
+    return {"launch.sh": one_of_several(run, start), "slurm.sh": slurm(run, start)}
 
 
 def is_scripted(run: Run) -> bool:

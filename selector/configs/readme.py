@@ -16,7 +16,7 @@ ABOUT = {
     "accelerate.yaml": "how many processes, which engine (`accelerate launch --config_file`)",
     "training_args.json": "arguments of the Trainer",
     "launch.sh": "starts the run on this node; arguments go to the script",
-    "slurm.sh": "starts the run on all nodes: `sbatch slurm.sh`, from this folder",
+    "slurm.sh": "starts `launch.sh` on all nodes of a Slurm job: `sbatch slurm.sh`, from this folder",
     "requirements.txt": "packages in the versions that were assumed",
     "model/config.json": "the model's shapes, for `--random-weights`",
     "plan.json": "the question, the strategy and the prediction, for `dist-advisor validate`",
@@ -54,6 +54,10 @@ def _run_it(run: Run, start: Start) -> str:
         lines += [f"{first} --random-weights --steps 5  # downloads nothing: memory and speed only"]
         lines += [f"{first} --data texts.jsonl          # your data: one object with a 'text' field a line"]
     lines += ["dist-advisor validate .                # measured beside predicted", "```"]
+    if run.cluster.nodes > 1:
+        last = run.cluster.nodes - 1
+        lines += ["", "Without Slurm, start `launch.sh` on every node, each with its number:", "", "```bash",
+                  f"MASTER_ADDR=address-of-node-0 NODE_RANK=0 ./launch.sh  # ... NODE_RANK={last} on the last", "```"]  # fmt: skip
     return "\n".join(lines)
 
 

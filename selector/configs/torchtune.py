@@ -14,7 +14,7 @@ from typing import Any
 from estimators.memory import Estimate
 from estimators.run import Run
 from selector.configs import hyper, refusal, samples, shell
-from selector.configs.launch import PORT, Start
+from selector.configs.launch import Start
 from selector.configs.yaml_text import dump
 
 MODELS = Path(__file__).with_name("torchtune_models.json")
@@ -151,7 +151,7 @@ def target(estimate: Estimate) -> tuple[dict[str, str], Start]:
         words = (*words, "--nproc-per-node", str(run.cluster.gpus_per_node))
         nodes = ("--nnodes", str(run.cluster.nodes), "--rdzv-backend", "c10d")
     train = (recipe(run), "--config", "torchtune.yaml")
-    rendezvous = f'--rdzv-endpoint "$MASTER_ADDR:{PORT}"'
+    rendezvous = '--rdzv-endpoint "$MASTER_ADDR:$MASTER_PORT"'
     each = f"{shell.line((*words, *nodes))} {rendezvous} {shell.line(train)}"
     download = shell.line(("tune", "download", models()[run.model.name]["hub"], "--output-dir", "weights"))
     before = f"[ -d weights ] || {download}\n{samples.MAKE}"

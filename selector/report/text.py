@@ -5,6 +5,7 @@ from __future__ import annotations
 from estimators.memory import Estimate
 from estimators.model.spec import ModelSpec
 from estimators.time import StepTime
+from estimators.time.towers import only_images
 from estimators.units import gib
 
 VERDICT_ORDER = {"fits": 0, "tight": 1, "unknown": 2, "no": 3}
@@ -48,8 +49,13 @@ def headline(model: ModelSpec, estimate: Estimate) -> str:
     return (
         f"{model.name} ({model.num_params / 1e9:.2f} B parameters, {run.model.num_trainable / 1e9:.3g} B train) on "
         f"{gpus} x {cluster.gpu.label} ({gib(cluster.gpu.memory_bytes)} GiB each): {method}, {work.precision}, "
-        f"{work.micro_batch} x {work.seq_len} tokens, stack {work.stack}"
+        f"{batch_words(model, work.micro_batch, work.seq_len)}, stack {work.stack}"
     )
+
+
+def batch_words(model: ModelSpec, micro_batch: int, seq_len: int) -> str:
+    """``4 x 2048 tokens``, or ``64 images`` where a model sees nothing else."""
+    return f"{micro_batch} images" if only_images(model) else f"{micro_batch} x {seq_len} tokens"
 
 
 def bar(share: float, width: int) -> str:

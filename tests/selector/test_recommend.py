@@ -183,6 +183,58 @@ def test_documents_leaf_is_its_own_strategy_with_offload_only_where_needed() -> 
     assert str(pressed.strategy).startswith("zero3+")
 
 
+def test_other_optimizer_and_sharding_must_be_more_than_a_tenth_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but offload and certainty comes before speed; 8-bit states nobody asked for pay a tenth."""
+    asked = {"global_batch": 64, "gpus": "4xA10"}
+
+    def choice(eight_bit: float) -> str | None:
+        def price(e: Any) -> Cost:
+            return Cost(0, 0, eight_bit if e.run.settings.optimizer == "adamw-8bit" else 1.0, "s per token")
+
+        monkeypatch.setattr(search, "cost_of", price)
+        answer = recommend("llama-3.2-3b", asked["gpus"], global_batch=asked["global_batch"])
+        return str(answer.settings.get("optimizer"))
+
+    assert choice(0.95) == "None" and choice(0.80) == "adamw-8bit"
+    monkeypatch.undo()
+    answer = recommend("llama-3.2-3b", "4xA10", global_batch=64)
+    assert any(
+        re.search("adamw-8bit: .* keeps 32-bit states, at .* instead of .*--optimizer", r) for r in answer.reasons
+    )
+
+
+def test_accumulated_gradients_are_reduced_in_every_step_where_whole_they_do_not_fit() -> None:
+    answer = recommend("llama-70b", "8x8xH100", global_batch=512, seq_len=4096, team="pytorch")
+    assert answer.strategy == "fsdp-full-shard:sync_each_batch" and answer.leaf == "fsdp"
+    assert any(r.startswith("gradients are reduced in every micro-step") for r in answer.reasons)
+    assert "bash run/launch.sh (--emit run/ writes it)" in answer.headline, "no launcher has a flag for it"
+
+
+def test_equal_offloads_are_ranked_by_speed_and_more_never_before_less() -> None:
+    from estimators.strategy import parse_strategy
+    from selector.cost import offload_rank, offload_words
+
+    def rank(name: str) -> int:
+        return offload_rank(parse_strategy(name))
+
+    assert rank("zero3") < rank("zero3+optimizer@cpu") == rank("zero3+params@cpu") < rank("zero3-offload")
+    assert rank("fsdp-offload") == rank("zero3-offload") < rank("zero-infinity")
+    assert offload_words(parse_strategy("fsdp-offload")) == "parameters and optimizer in host RAM"
+
+
+def test_a_module_that_nobody_knows_is_not_sharded_without_need() -> None:
+    torch = pytest.importorskip("torch")
+    with torch.device("meta"):
+        small = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(8)))
+        large = torch.nn.Sequential(*(torch.nn.Linear(16384, 16384) for _ in range(24)))
+    answer = recommend(small, "4xA100-80GB")
+    assert answer.strategy == "ddp" and "per GPU without activations (unknown)" in answer.headline
+    assert recommend(small, "A100-80GB").strategy == "single"
+    pressed = recommend(large, "4xA100-80GB", micro_batch=1)
+    assert pressed.strategy is not None and pressed.strategy != "ddp"
+    assert all(a.estimate.verdict != "no" for a in pressed.alternatives)
+
+
 def test_simplest_takes_the_simplest_that_fits() -> None:
     answer = recommend("llama-8b", "8xA100-80GB", goal="simplest", team="deepspeed")
     assert answer.strategy == "fsdp-full-shard"
@@ -383,10 +435,26 @@ def test_two_changes_where_one_does_not_do() -> None:
         assert answer.what_if(**changes, gpu_memory=None if "H" in str(changes.get("gpus")) else "16GB").strategy
 
 
-def test_host_memory_that_nobody_stated_is_said() -> None:
-    answer = recommend("deepseek-v3", "8xH100")
-    assert any(re.match(r"needs [\d,]+ GiB of host RAM per node, and nobody said", r) for r in answer.reasons)
+def test_host_memory_that_nobody_stated_is_in_the_first_sentence() -> None:
+    answer = recommend("llama-8b", "4xA10")
+    assert answer.estimate is not None
+    needed = f"{answer.estimate.host.expected / 2**30:,.0f}"
+    assert answer.headline.startswith(f"If a node has {needed} GiB of host RAM, train Llama-3.1-8B on 4 x A10 with ")
+    assert f"needs {needed} GiB of host RAM per node, and nobody said how much there is" in answer.reasons
+    assert answer.what_if(host_memory="512GB").headline.startswith("Train Llama-3.1-8B ")
     assert not any("nobody said" in r for r in recommend("llama-8b", "8xH100").reasons)
+
+
+def test_what_no_machine_has_is_not_recommended() -> None:
+    """DeepSeek-V3 on one node: 16 TiB of states, where 32 module slots take 8."""
+    answer = recommend("deepseek-v3", "8xH100")
+    assert answer.strategy is None and answer.headline.startswith("Nothing fits: ")
+    assert any(re.match(r"host RAM: 1\d,\d{3} GiB per node, more than machines have", r.why) for r in answer.rejected)
+    working = [a for a in answer.alternatives if not a.why.startswith("nearest miss")]
+    assert working and all(a.estimate.host.expected <= search.USUAL_HOST_BYTES for a in working)
+    assert f"with --gpus {working[0].changes['gpus']} it does" in answer.headline
+    given = answer.what_if(host_memory="24TB")
+    assert given.strategy == "zero3+optimizer@cpu+params@cpu", "who has such a machine may say so"
 
 
 @pytest.mark.parametrize("gpus", ["125x8xH100", "8xMI300X", "8xGaudi2", "5x7xA100-80GB", "3xA10"])

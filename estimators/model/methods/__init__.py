@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from estimators.errors import IllegalCombination
-from estimators.model.methods.adapters import insert_adapters, target_names
+from estimators.model.methods.adapters import insert_adapters, target_names, wide_adapters
 from estimators.model.methods.freezing import freeze
 from estimators.model.methods.quantised import quantise
 from estimators.model.spec import ModelSpec, Parameter, Part
@@ -18,7 +18,7 @@ from estimators.run import Settings
 from estimators.values import dataclass, replace
 from estimators.workload import Workload
 
-__all__ = ["target_names", "trained"]
+__all__ = ["target_names", "trained", "wide_adapters"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,3 +249,25 @@ def _tied_head(model: ModelSpec, adapter: Adapter, parts: list[Part], used: set[
     last = max(i for i, part in enumerate(parts) if not part.is_block)
     parts[last] = replace(parts[last], parameters=(*parts[last].parameters, *new))
     return parts
+
+
+def wide_adapters(model: ModelSpec, rank: int) -> str:
+    """Says that a rank is larger than a side of some weight that it adapts; empty where none is.
+
+    peft takes any rank; B A has the rank of the weight's smaller side at most, so what lies above trains nothing new.
+    """
+    a, b = "lora_A.default.weight", "lora_B.default.weight"
+    sides: dict[str, int] = {}
+    for part in model.parts:
+        for p in part.parameters:
+            if p.name.endswith((a, b)) and len(p.shape) == 2:
+                module = p.name.removesuffix(a).removesuffix(b).rstrip(".").rsplit(".", 1)[-1]
+                side = p.shape[1] if p.name.endswith(a) else p.shape[0]
+                sides[module] = min(side, sides.get(module, side))
+    module = min(sides, key=lambda name: sides[name], default="")
+    if not module or sides[module] >= rank:
+        return ""
+    return (
+        f"lora_rank {rank} is larger than the smaller side of {module} ({sides[module]:,}): peft takes it, and what lies "
+        f"above {sides[module]:,} costs memory and trains nothing that full training of that weight would not"
+    )
