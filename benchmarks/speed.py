@@ -16,9 +16,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from estimators import Cluster, ModelSpec, Strategy
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = str(ROOT / "dist_advisor.py")
@@ -78,20 +81,52 @@ def sizes() -> Iterator[tuple[int, int]]:
         yield 1 + number % 64, 64 * (8 + number // 64)
 
 
-def rate(read: Callable[[object], object], size: Iterator[tuple[int, int]], seconds: float = 2.0) -> float:
-    """Estimates a second: Llama-3.1-70B on 64 GPUs, four strategies in turn."""
-    from estimators import estimate, parse_cluster, parse_strategy, resolve_model
+def kinds() -> tuple[ModelSpec, list[tuple[Cluster, Strategy]]]:
+    """Llama-3.1-70B with every strategy of the default list on clusters of 8 to 512 GPUs of four cards."""
+    from estimators import parse_cluster, parse_strategy, resolve_model
+    from estimators.memory import default_strategies
 
-    model, cluster = resolve_model("llama-70b"), parse_cluster("8x8xH100")
-    strategies = [parse_strategy(name) for name in ("zero3", "fsdp-full-shard", "zero2+optimizer@cpu", "ddp")]
-    for strategy in strategies:
+    clusters = map(parse_cluster, ("8xH100", "2x8xA100-80GB", "4x8xH200", "8x8xH100", "16x8xB200", "64x8xH100"))
+    asked = [(where, parse_strategy(how)) for where in clusters for how in default_strategies(where)]
+    return resolve_model("llama-70b"), asked
+
+
+def rate(read: Callable[[object], object], size: Iterator[tuple[int, int]], seconds: float = 2.0) -> float:
+    """Estimates a second of a 70B: strategy, cluster, batch and sequence differ from one to the next, as in a sweep, and
+    no question is asked twice. What a strategy on a cluster is at any batch and sequence was worked out before."""
+    from estimators import estimate
+
+    model, asked = kinds()
+    for cluster, strategy in asked:
         read(estimate(model, cluster, strategy))
-    done, start = 0, time.process_time()
+    turns, done, start = cycle(asked), 0, time.process_time()
     while time.process_time() - start < seconds:
         batch, sequence = next(size)
-        read(estimate(model, cluster, strategies[done % 4], micro_batch=batch, seq_len=sequence))
+        cluster, strategy = next(turns)
+        read(estimate(model, cluster, strategy, micro_batch=batch, seq_len=sequence))
         done += 1
     return done / (time.process_time() - start)
+
+
+def deepened() -> float:
+    """Rate at 800 layers beside the rate at 80."""
+    from estimators import estimate
+    from estimators.values import replace
+
+    model, asked = kinds()
+    found = []
+    for layers in (80, 800):
+        parts = tuple(replace(part, count=layers) if part.is_block else part for part in model.parts)
+        deep, some, size = replace(model, parts=parts), asked[:15], sizes()
+        for cluster, strategy in some:
+            answer(estimate(deep, cluster, strategy))
+        start = time.process_time()
+        for _ in range(200):
+            for cluster, strategy in some:
+                batch, sequence = next(size)
+                answer(estimate(deep, cluster, strategy, micro_batch=batch, seq_len=sequence))
+        found.append(time.process_time() - start)
+    return found[0] / found[1]
 
 
 def answer(found: object) -> object:
@@ -145,6 +180,7 @@ def main() -> None:
         Line("estimate, rich table, all strategies, cold", times["table"] / bare, "x bare", 16),
         Line("estimates of a 70B: GPU, host, verdict and peak read", rate(answer, size), "a second", 5_000, True),
         Line("estimates of a 70B: every term read", rate(every_term, size), "a second", 1_000, True),
+        Line("the same with 800 layers, as a share of that with 80", deepened(), "", 0.8, True),
         Line("recommend, 8B on 8 GPUs, in process", recommending(), "s", 0.3),
         Line("recommend, 8B on 8 GPUs, cold", times["recommend"], "s", 0.7),
         Line("plan, 10,000 points", planning(), "s", 2),

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from estimators.activations.network import Network
 from estimators.cluster import Cluster, parse_cluster
-from estimators.engines import Candidate, weighed
-from estimators.errors import AdvisorError, IllegalCombination, NotModelled
-from estimators.host import host_terms
+from estimators.errors import AdvisorError, IllegalCombination
+from estimators.held import Held, Shared, largest
 from estimators.model import resolve_model
 from estimators.model.methods import trained, wide_adapters
 from estimators.model.positions import default_length, learned_positions
 from estimators.model.spec import ModelSpec
-from estimators.result import INSTANTS, Instant, Interval, Pending, Term, merged, sizes_of
+from estimators.result import Instant, Interval, Pending, Term, merged
 from estimators.run import Run
-from estimators.runtime import Overhead, cublas_workspace, overheads, reserve
+from estimators.runtime import Overhead, overheads, reserve
 from estimators.stacks import settle
-from estimators.step_temporaries import step_temporaries
 from estimators.strategy import DEFAULT_NAMES, OTHER_NAMES, Strategy, parse_strategy
-from estimators.values import dataclass
-from estimators.workload import Workload, unsized, workload
+from estimators.values import cached_property, dataclass
+from estimators.workload import Workload, apart, sized, unsized
 
 if TYPE_CHECKING:
     import os
@@ -67,52 +65,39 @@ class Estimate:
     run: Run
 
     @cached_property
+    def _found(self) -> list[tuple[str, int, Held]]:
+        """Every instant's name, with the bytes on the GPU of its largest moment and the moment."""
+        asked = self.run.workload
+        batch, seq = asked.micro_batch, asked.seq_len
+        return [(name, *largest(choices, batch, seq)) for name, choices in self._shared.frame(self.run)]
+
+    @cached_property
     def instants(self) -> tuple[Instant, ...]:
         """Every instant at its largest moment: what the engine holds there, and what the network holds there."""
-        candidates, beside = weighed(self.run), host_terms(self.run)
-        workspace, always = cublas_workspace(self.run), beside.get("always", ())
-        made = []
-        for name in INSTANTS:
-            if not candidates.get(name):
-                continue
-            found = self._largest(candidates[name])
-            more = (step_temporaries(self.run, found[1]) if name == "step" else (), beside.get(name, ()),
-                    () if name == "load" else (*workspace, *always))  # fmt: skip
-            made.append(self._at(name, found, (*more[0], *more[1], *more[2])))
-        return tuple(made)
+        peak = self.peak
+        return tuple(peak if found[0] == peak.name else self._instant(*found) for found in self._found)
 
-    def _largest(self, candidates: Sequence[Candidate]) -> Candidate:
-        network = self.network
-        if network is None or len(candidates) == 1:
-            return max(candidates, key=lambda c: c[2])
-        return max(candidates, key=lambda c: c[2] + network.size(c[0]))
+    def _instant(self, name: str, size: int, held: Held) -> Instant:
+        return Pending(name, size, held.elsewhere, partial(self._terms, held))
 
-    def _at(self, name: str, found: Candidate, more: tuple[Term, ...]) -> Instant:
-        """An instant: terms of the engine, of the network at its place, and what stands beside both."""
-        network, (site, terms, _, held) = self.network, found
-        sizes = sizes_of(more, held)
-        if network is not None:
-            sizes["gpu"] = sizes.get("gpu", 0) + network.size(site)
-        return Pending(name, sizes, lambda: merged((*terms, *(network.terms(site) if network else ()), *more)))
+    def _terms(self, held: Held) -> tuple[Term, ...]:
+        """Terms of the engine, of the network at its place, and what stands beside both."""
+        network = self.network.terms(held.site) if self.network is not None else ()
+        return merged((*held.terms, *network, *held.beside))
+
+    @cached_property
+    def _shared(self) -> Shared:
+        return Shared.of(self.run)
 
     @cached_property
     def network(self) -> Network | None:
         """What the network holds, place by place; None where a block has no ledger (``not_counted`` says so)."""
-        try:
-            return Network.of(self.run)
-        except NotModelled:
-            return None
+        return Network.of(self.run) if self._shared.question is not None else None
 
-    @cached_property
+    @property
     def not_counted(self) -> str:
         """What the terms leave out, in words; empty when they are complete."""
-        if self.network is not None:
-            return ""
-        try:
-            Network.of(self.run)
-        except NotModelled as reason:
-            return str(reason)
-        return ""
+        return self._shared.reason
 
     def __getitem__(self, name: str) -> Instant:
         for instant in self.instants:
@@ -127,22 +112,22 @@ class Estimate:
     @cached_property
     def peak(self) -> Instant:
         """The instant that needs most of the GPU between load and step, formula P.1 (``save`` stands apart: see ``save_bytes``)."""
-        return max((i for i in self.instants if i.name != "save"), key=lambda i: i.gpu_bytes)
+        return self._instant(*max([found for found in self._found if found[0] != "save"], key=_bytes_of))
 
     @cached_property
     def gpu(self) -> GpuBytes:
         allocated = Interval.exact(self.peak.gpu_bytes)
-        reserved = reserve(self.run, allocated)
-        runtime = overheads(self.run)
-        process = reserved
+        reserved, runtime = reserve(self.run, allocated), overheads(self.run)
+        low, expected, high = reserved.low, reserved.expected, reserved.high
         for overhead in runtime:
-            process = process + Interval(overhead.low, overhead.expected, overhead.high)
-        return GpuBytes(allocated, reserved, process, self.run.cluster.gpu.memory_bytes, runtime)
+            low, expected, high = low + overhead.low, expected + overhead.expected, high + overhead.high
+        capacity = self.run.cluster.gpu.memory_bytes
+        return GpuBytes(allocated, reserved, Interval(low, expected, high), capacity, runtime)
 
     @cached_property
     def host(self) -> Interval:
         """Host RAM of one node at the instant that needs most, in bytes."""
-        return Interval.exact(max(i.total("host") for i in self.instants))
+        return Interval.exact(max([held.host for _, _, held in self._found]))
 
     @cached_property
     def nvme_bytes(self) -> int:
@@ -161,7 +146,7 @@ class Estimate:
     @cached_property
     def _judged(self) -> tuple[str, str]:
         gpu, cluster = self.gpu, self.run.cluster
-        outside = sum(o.expected for o in gpu.runtime)
+        outside = sum([o.expected for o in gpu.runtime])
         needed = max(gpu.allocated.expected, self._save_bytes) + outside
         if needed > gpu.capacity:
             return "no", f"the GPU at {self.peak.name}"
@@ -178,7 +163,7 @@ class Estimate:
 
     @cached_property
     def _save_bytes(self) -> int:
-        return max((i.gpu_bytes for i in self.instants if i.name == "save"), default=0)
+        return max([size for name, size, _ in self._found if name == "save"], default=0)
 
     @cached_property
     def time(self) -> StepTime | Unknown:
@@ -214,6 +199,10 @@ class Estimate:
         return tuple(dict.fromkeys(notes))
 
 
+def _bytes_of(found: tuple[str, int, Held]) -> int:
+    return found[1]
+
+
 def _shown(module: str) -> Any:
     """What shows a result, by name and only when asked: nothing here depends on it."""
     from importlib import import_module
@@ -221,11 +210,11 @@ def _shown(module: str) -> Any:
     return import_module(module)
 
 
-@lru_cache(maxsize=8192)
-def _run(model: ModelSpec, cluster: Cluster, strategy: Strategy, asked: Workload, device: str) -> Run:
-    same = unsized(asked)
-    settings = settle(model, cluster, same, strategy, device)
-    return Run(trained(model, same, settings), cluster, asked, strategy, settings)
+@lru_cache(maxsize=4096)
+def _kind(model: ModelSpec, cluster: Cluster, strategy: Strategy, plain: Workload, device: str) -> Run:
+    """The run at the plain sizes; those at all others share what was worked out for it."""
+    settings = settle(model, cluster, plain, strategy, device)
+    return Run(trained(model, plain, settings), cluster, plain, strategy, settings)
 
 
 def resolve(
@@ -235,14 +224,15 @@ def resolve(
     spec = resolve_model(model)
     where = parse_cluster(cluster) if isinstance(cluster, str) else cluster
     how = parse_strategy(strategy) if isinstance(strategy, str) else strategy
-    length = default_length(spec, fields) if "workload" not in fields else None
-    asked = (
-        fields["workload"]
-        if "workload" in fields
-        else workload(**({**fields, "seq_len": length} if length else fields))
-    )
+    if "workload" in fields:
+        asked = fields["workload"]
+        plain = unsized(asked)
+    else:
+        length = default_length(spec, fields)
+        plain, sizes = apart({**fields, "seq_len": length} if length else fields)
+        asked = sized(plain, sizes)
     check_ranks(how, where)
-    return _run(spec, where, how, asked, device)
+    return _kind(spec, where, how, plain, device).sized(asked)
 
 
 def check_ranks(strategy: Strategy, cluster: Cluster) -> None:

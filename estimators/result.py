@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
 
-from estimators.values import dataclass
+from estimators.values import cached_property, dataclass
 
 CATEGORIES = (
     "params", "gradients", "master", "optimizer", "activations", "logits", "buffers", "temporaries", "workspace",
@@ -68,8 +67,11 @@ class Instant:
 class Pending(Instant):
     """An instant whose terms are made when somebody reads them; how many bytes they are is known before."""
 
-    def __init__(self, name: str, sizes: dict[str, int], make: Callable[[], tuple[Term, ...]]) -> None:
-        self.__dict__.update(name=name, _sizes=sizes, _make=make)
+    def __init__(
+        self, name: str, gpu_bytes: int, elsewhere: Mapping[str, int], make: Callable[[], tuple[Term, ...]]
+    ) -> None:
+        own = self.__dict__
+        own["name"], own["gpu_bytes"], own["_elsewhere"], own["_make"] = name, gpu_bytes, elsewhere, make
 
     @cached_property
     def terms(self) -> tuple[Term, ...]:
@@ -77,8 +79,9 @@ class Pending(Instant):
         return made()
 
     def total(self, place: str = "gpu") -> int:
-        sizes: dict[str, int] = self.__dict__["_sizes"]
-        return sizes.get(place, 0)
+        own = self.__dict__
+        found: int = own["gpu_bytes"] if place == "gpu" else own["_elsewhere"].get(place, 0)
+        return found
 
     def __reduce__(self) -> tuple[type[Instant], tuple[str, tuple[Term, ...]]]:
         return Instant, (self.name, self.terms)

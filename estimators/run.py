@@ -8,7 +8,7 @@ from estimators.cluster import Cluster
 from estimators.knobs import Value
 from estimators.model.spec import ModelSpec, Parameter
 from estimators.strategy import Strategy
-from estimators.values import dataclass, field
+from estimators.values import cached_property, dataclass, field
 from estimators.workload import DTYPE_BYTES, Workload
 
 
@@ -47,6 +47,18 @@ class Run:
     workload: Workload
     strategy: Strategy
     settings: Settings
+
+    @cached_property
+    def shared(self) -> dict[str, object]:
+        """What was worked out for this question at any batch and sequence: ``resolve`` gives runs that differ in nothing
+        else the same one."""
+        return {}
+
+    def sized(self, workload: Workload) -> Run:
+        """The same question at another batch, sequence or number of images."""
+        run = Run(self.model, self.cluster, workload, self.strategy, self.settings)
+        run.__dict__["shared"] = self.shared
+        return run
 
     @property
     def ranks(self) -> int:

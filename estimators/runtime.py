@@ -17,7 +17,7 @@ from estimators.units import GIB, MIB
 from estimators.values import dataclass
 
 if TYPE_CHECKING:
-    from estimators.calibration import Calibration, Measured
+    from estimators.calibration import Calibration
 
 MOST_KNOWN = 4096
 
@@ -256,18 +256,19 @@ def reserve(run: Run, allocated: Interval) -> Interval:
     """
     if run.settings.device != "cuda":
         return allocated
-    ratio: Range | Measured = RESERVE[run.strategy.engine]
-    own = run.cluster.measured
-    measured = own.get(f"reserve_ratio_{run.strategy.engine}") if own else None
-    middle = measured.value if measured else RESERVE[run.strategy.engine].expected
-    if measured is not None:
-        ratio = measured
-    ceiling = run.cluster.gpu.memory_bytes - sum(o.high for o in overheads(run))
+    low, middle, high = _shares(run)
+    ceiling = run.cluster.gpu.memory_bytes - sum([o.high for o in overheads(run)])
 
     def reserved(tensors: float, share: float) -> float:
         return tensors + max(0.0, min(share * tensors, ceiling - tensors))
 
     return Interval(
-        reserved(allocated.low, ratio.low), reserved(allocated.expected, middle),
-        reserved(allocated.high, ratio.high),
+        reserved(allocated.low, low), reserved(allocated.expected, middle), reserved(allocated.high, high)
     )  # fmt: skip
+
+
+def _shares(run: Run) -> tuple[float, float, float]:
+    """What the allocator keeps for a byte of tensors: as this machine measured it, else by engine."""
+    table, own = RESERVE[run.strategy.engine], run.cluster.measured
+    measured = own.get(f"reserve_ratio_{run.strategy.engine}") if own else None
+    return (measured.low, measured.value, measured.high) if measured else (table.low, table.expected, table.high)

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from estimators.errors import IllegalCombination, InputError, UnknownName, short
 from estimators.knobs import KNOBS, Knob, Value
-from estimators.values import dataclass, field
+from estimators.values import cached_property, dataclass, field
 
 ENGINES = {
     "single": "torch", "ddp": "ddp", "zero0": "deepspeed", "zero1": "deepspeed", "zero2": "deepspeed", "zero3": "deepspeed",
@@ -84,7 +84,7 @@ class Strategy:
     def is_sharded(self) -> bool:
         return self.base not in ("single", "ddp", "zero0", "fsdp1-no-shard")
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Canonical form; parsing it gives an equal strategy."""
         options = ",".join(k if v is True else f"{k}={_written(v)}" for k, v in sorted(self.options.items()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from estimators.errors import IllegalCombination, InputError, UnknownName, short
@@ -93,6 +94,8 @@ class Workload:
 
 
 FIELDS = tuple(f.name for f in fields(Workload))
+SIZES = {name: FIELDS.index(name) for name in ("micro_batch", "seq_len", "images")}
+_values = attrgetter(*FIELDS)
 
 
 def workload(**given: Any) -> Workload:
@@ -101,17 +104,25 @@ def workload(**given: Any) -> Workload:
     Raises ``UnknownName`` for a field that does not exist, ``InputError`` for a value outside its range and
     ``IllegalCombination`` for values that exclude each other.
     """
+    plain, sizes = apart(given)
+    return _same(plain, tuple(sorted(sizes.items())))
+
+
+def apart(given: Mapping[str, Any]) -> tuple[Workload, Mapping[str, int]]:
+    """A workload at the plain sizes, and the sizes that were given: what decides settings, and what does not."""
     checked: dict[str, Any] = {}
+    sizes: dict[str, int] = {}
     for key, value in given.items():
         name = FIELD_ALIASES.get(key, key)
         if name not in FIELDS:
             raise UnknownName("workload field", key, (*FIELDS, *FIELD_ALIASES))
-        if name in checked:
+        into = sizes if name in SIZES else checked
+        if name in into:
             raise InputError(f"{name} is given twice (also as {key}); give it once")
         if value is not None:
-            checked[name] = _checked(name, value)
+            into[name] = _checked(name, value)
     try:
-        return _combined(tuple(checked.items()))
+        return _combined(tuple(checked.items())), sizes
     except TypeError:  # an unhashable value slipped through a list of lists
         raise InputError("workload values must be words, numbers or lists of words") from None
 
@@ -129,6 +140,22 @@ def _combined(items: tuple[tuple[str, Any], ...]) -> Workload:
     if made.freeze and made.method != "freeze":
         raise IllegalCombination("freeze lists the modules that do not train; give method freeze")
     return made
+
+
+def sized(plain: Workload, sizes: Mapping[str, int]) -> Workload:
+    """The same workload at other sizes, of which nothing is checked."""
+    if not sizes:
+        return plain
+    values = list(_values(plain))
+    for name, size in sizes.items():
+        values[SIZES[name]] = size
+    return Workload(*values)
+
+
+@lru_cache(maxsize=8192)
+def _same(plain: Workload, sizes: tuple[tuple[str, int], ...]) -> Workload:
+    """Equal questions get the same object."""
+    return sized(plain, dict(sizes))
 
 
 @lru_cache(maxsize=65536)

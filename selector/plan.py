@@ -8,7 +8,7 @@ is asked only of what would win.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import log2
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from estimators.time.card import rates
 from estimators.time.cost import Cost, cost
 from estimators.time.model_parallel import Layout, layouts, rough_bytes
 from estimators.time.step import expected_seconds
-from estimators.values import dataclass, replace
+from estimators.values import cached_property, dataclass, replace
 from estimators.workload import Workload, workload
 from selector.watched import watched
 

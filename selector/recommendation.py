@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from estimators.errors import MissingDependency, NotModelled
 from estimators.memory import Estimate
-from estimators.values import dataclass, replace
+from estimators.values import cached_property, dataclass, replace
 from selector.candidates import Candidate, Rejection, candidates
 from selector.launch import FOLDER, from_folder, launch, on_each
 from selector.near import FLAGS, Alternative, flags, instead_words, spelled, ways_out

@@ -25,6 +25,7 @@ LAYERS = [
     ("model.spec", "model.families", "model.catalogue", "model", "cluster", "workload", "strategy"),
     ("run", "stacks", "optimizers", "model.methods", "readers"),
     ("engines", "activations", "runtime", "host", "time", "step_temporaries"),
+    ("held",),
     ("memory",),
 ]
 

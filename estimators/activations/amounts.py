@@ -1,15 +1,16 @@
-"""The network in bytes at one batch and sequence: its runs of blocks with what is in front of them, and its end."""
+"""The network's amounts: its runs of blocks with what is in front of them, and its end."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
 from estimators.activations.checkpointing import Kept, checkpointed, every_second_product
+from estimators.activations.formulas import Amount, Anywhere, At, Gradients, larger
 from estimators.activations.head import head, joint, with_rows
 from estimators.activations.profile import Conditions, Profile, profile
 from estimators.activations.question import Question
 from estimators.activations.roots import roots_of
-from estimators.activations.tape import ZERO, Moment, Size, evaluate
+from estimators.activations.tape import ZERO
 from estimators.model.spec import Part
 from estimators.values import NamedTuple, dataclass, replace
 from estimators.workload import DTYPE_BYTES
@@ -34,36 +35,36 @@ class BlockRun:
 
 
 class Level(NamedTuple):
-    """One way of treating a piece, in bytes for one batch and sequence."""
+    """One way of treating a piece."""
 
-    kept: int
-    host: int
-    forward: int
-    backward: tuple[tuple[int, int], ...]  # in the order of GRADIENTS: bytes without and of weight gradients
+    kept: Amount
+    host: Amount
+    forward: Amount
+    backward: Gradients
 
 
 class Entry(NamedTuple):
-    """Pieces of the root in front of a run of blocks, in bytes; ``backward``: above what they keep; ``frame``: what a
-    frame holds beside it until the forward of their stack returns."""
+    """Pieces of the root in front of a run of blocks; ``backward``: above what they keep; ``frame``: what a frame holds
+    beside it until the forward of their stack returns."""
 
-    kept: int = 0
-    forward: int = 0
-    backward: int = 0
-    frame: int = 0
+    kept: Amount = 0
+    forward: Amount = 0
+    backward: Amount = 0
+    frame: Amount = 0
 
 
 class Stretch(NamedTuple):
-    """A run of blocks in bytes."""
+    """A run of blocks."""
 
     pieces: int
     levels: tuple[Level, ...]
-    boundary: int
-    output: int
-    shared: tuple[tuple[str, int], ...]  # by role and name: runs of one stack share them
-    carried: tuple[tuple[str, int], ...]  # gradients of shared tensors
-    present: tuple[tuple[str, int], ...]  # shared tensors that nothing keeps
+    boundary: Amount
+    output: Amount
+    shared: tuple[tuple[str, Amount], ...]  # by role and name: runs of one stack share them
+    carried: tuple[tuple[str, Amount], ...]  # gradients of shared tensors
+    present: tuple[tuple[str, Amount], ...]  # shared tensors that nothing keeps
     again: bool  # whether blocks are run again
-    copies: int  # autocast's casts of one piece's weights, where nothing saves them
+    copies: Amount  # autocast's casts of one piece's weights, where nothing saves them
     first: Level | None  # of piece 0, where it differs
     entry: Entry
     role: str
@@ -72,40 +73,40 @@ class Stretch(NamedTuple):
         """How a piece is treated."""
         return self.first if self.first and piece == 0 else self.levels[piece % len(self.levels)]
 
-    def kept(self, pieces: int, host: bool = False) -> int:
+    def kept(self, pieces: int) -> Amount:
         """Saved bytes of the first ``pieces``."""
-        if len(self.levels) == 1 and not host and not self.first:
+        if len(self.levels) == 1 and not self.first:
             return pieces * self.levels[0].kept
         rounds, rest = divmod(pieces, len(self.levels))
-        each = [x.host if host else x.kept for x in self.levels]
+        each = [x.kept for x in self.levels]
         whole = rounds * sum(each) + sum(each[:rest])
         if self.first and pieces:
-            whole += (self.first.host if host else self.first.kept) - each[0]
+            whole += self.first.kept - each[0]
         return whole
 
 
 class Before(NamedTuple):
-    """What the runs in front of a place leave behind, with the entry of its own, in bytes."""
+    """What the runs in front of a place leave behind, with the entry of its own."""
 
-    kept: int
-    copies: int
-    shared: int  # in backward and at the loss
-    shared_forward: int
-    frame: int  # while blocks run forwards
+    kept: Amount
+    copies: Amount
+    shared: Amount  # in backward and at the loss
+    shared_forward: Amount
+    frame: Amount  # while blocks run forwards
 
 
 class Bytes(NamedTuple):
-    """The network at one batch and sequence."""
+    """The network: in bytes at one batch and sequence, or in formulas for all."""
 
     stretches: tuple[Stretch, ...]
     before: tuple[Before, ...]  # by the number of a run; the last: behind all of them
     end: Level
-    end_saved: int
-    end_gradient: int  # of the last block's output
-    held_outputs: int
-    inputs: int
+    end_saved: Amount
+    end_gradient: Amount  # of the last block's output
+    held_outputs: Amount
+    inputs: Amount
     retains: bool = False
-    product: int = 0  # of the head, when it has made the logits
+    product: Amount = 0  # of the head, when it has made the logits
 
 
 NONE = Before(0, 0, 0, 0, 0)
@@ -140,28 +141,48 @@ def runs_of(question: Question) -> tuple[BlockRun, ...]:
     return tuple(made)
 
 
+def has_images(question: Question) -> bool:
+    """Whether the number of images of a sample changes anything."""
+    roles = [*(part.role for part in question.model.blocks), *(j.role for j in roots_of(question.model).joints)]
+    return any(role in IMAGE_ROLES for role in roles)
+
+
+def rows_of(question: Question, tokens: int) -> int | None:
+    """Rows of one piece of a fused loss at so many tokens of a micro-batch; the one thing that is no polynomial."""
+    return with_rows(question.model, question.loss, tokens).rows
+
+
 @lru_cache(maxsize=8192)
 def network_bytes(question: Question, batch: int, seq: int, images: int = 1) -> Bytes:
     """Everything in bytes for a micro-batch of ``batch`` sequences of ``seq`` tokens, with ``images`` images each."""
-    stretches = tuple(_stretch(r, batch, seq, images) for r in runs_of(question))
-    loss = with_rows(question.model, question.loss, batch * seq)
+    return _network(question, At(batch, seq, images), rows_of(question, batch * seq))
+
+
+@lru_cache(maxsize=4096)
+def network_formulas(question: Question, images: int, rows: int | None) -> Bytes:
+    """Everything as formulas of batch and sequence, as long as a fused loss takes ``rows`` rows at once."""
+    return _network(question, Anywhere(images), rows)
+
+
+def _network(question: Question, read: At | Anywhere, rows: int | None) -> Bytes:
+    stretches = tuple(_stretch(r, read) for r in runs_of(question))
+    loss = question.loss if rows is None else replace(question.loss, rows=rows)
     end = head(question.model, Conditions(question.precision, question.kernels, question.device, True), loss)
-    last = _level(Kept(end.saved_size, ZERO, end.forward, end.backward, False), batch, seq)
-    held = evaluate(end.held, batch, seq)
+    last = _level(Kept(end.saved_size, ZERO, end.forward, end.backward, False), read)
     given = roots_of(question.model).inputs
-    inputs = given(batch, seq, images, _real_bytes(question)) if given else 2 * batch * seq * INT64
+    real = _real_bytes(question)
+    inputs: Amount = given(read.batch, read.seq, read.images, real) if given else 2 * read.batch * read.seq * INT64
     before = tuple(_before(stretches, part) for part in range(len(stretches) + 1))
-    product = last.forward if end.product is None else evaluate(end.product, batch, seq)
     return Bytes(
         stretches,
         before,
         last,
-        end.saved_bytes(batch, seq),
+        read.size(end.saved_size),
         stretches[-1].output,
-        held,
+        read.size(end.held),
         inputs,
         question.retains,
-        product,
+        last.forward if end.product is None else read.size(end.product),
     )
 
 
@@ -172,68 +193,48 @@ def _real_bytes(question: Question) -> int:
     return DTYPE_BYTES["fp32"] + (DTYPE_BYTES[compute] if question.precision.uniform and compute != "fp32" else 0)
 
 
-def _stretch(run: BlockRun, batch: int, seq: int, images: int) -> Stretch:
-    rows, role, found = batch * images if run.part.role in IMAGE_ROLES else batch, run.part.role, run.profile
-
-    def size(of: Size) -> int:
-        return evaluate(of, rows, seq)
-
+def _stretch(run: BlockRun, read: At | Anywhere) -> Stretch:
+    of_images, role, found = run.part.role in IMAGE_ROLES, run.part.role, run.profile
     return Stretch(
-        run.part.count, tuple(_level(k, rows, seq) for k in run.kept), size(found.boundary), size(found.output),
-        tuple((f"{role} {s.name}", size(s.size)) for s in found.shared),
-        tuple((f"{role} {name}", size(of)) for name, of in found.carried),
-        tuple((f"{role} {name}", size(of)) for name, of in found.present), any(k.recomputes for k in run.kept),
-        size(found.autocast_copies) * run.kept[0].recomputes, _level(run.first, rows, seq) if run.first else None,
-        _entry(run.entry, batch, seq, images), role,
+        run.part.count, tuple(_level(k, read, of_images) for k in run.kept), read.size(found.boundary, of_images),
+        read.size(found.output, of_images), tuple((f"{role} {s.name}", read.size(s.size, of_images)) for s in found.shared),
+        tuple((f"{role} {name}", read.size(of, of_images)) for name, of in found.carried),
+        tuple((f"{role} {name}", read.size(of, of_images)) for name, of in found.present),
+        any(k.recomputes for k in run.kept),
+        read.size(found.autocast_copies, of_images) * run.kept[0].recomputes,
+        _level(run.first, read, of_images) if run.first else None, _entry(run.entry, read), role,
     )  # fmt: skip
 
 
-def _level(kept: Kept, batch: int, seq: int) -> Level:
-    forward = max((evaluate(m.live, batch, seq) for m in kept.forward), default=0)
-    sizes = [(evaluate(m.live, batch, seq), m.weight_gradients, m.fresh_gradient) for m in kept.backward]
-    return Level(evaluate(kept.kept, batch, seq), evaluate(kept.host, batch, seq), forward, _by_gradients(sizes))
+def _level(kept: Kept, read: At | Anywhere, of_images: bool = False) -> Level:
+    return Level(
+        read.size(kept.kept, of_images), read.size(kept.host, of_images), read.largest(kept.forward, of_images),
+        read.by_gradients(kept.backward, of_images),
+    )  # fmt: skip
 
 
-def _entry(pieces: tuple[tuple[Profile, bool], ...], batch: int, seq: int, images: int) -> Entry:
+def _entry(pieces: tuple[tuple[Profile, bool], ...], read: At | Anywhere) -> Entry:
     """Pieces one after the other forwards, and back. Their weights' gradients are the engine's."""
-    kept = forward = backward = frame = 0
+    kept: Amount = 0
+    forward: Amount = 0
+    backward: Amount = 0
+    frame: Amount = 0
     for found, of_images in pieces:
-        rows = batch * images if of_images else batch
-
-        def largest(moments: tuple[Moment, ...], rows: int = rows) -> int:
-            return max((evaluate(m.live, rows, seq) for m in moments), default=0)
-
-        forward = max(forward, kept + largest(found.forward))
-        kept, frame = kept + found.saved_bytes(rows, seq), frame + evaluate(found.frame, rows, seq)
-        backward = max(backward, kept + evaluate(found.output, rows, seq) + largest(found.backward))
-    return Entry(kept, forward, max(0, backward - kept), frame)
-
-
-def _by_gradients(sizes: list[tuple[int, int, int]]) -> tuple[tuple[int, int], ...]:
-    """The largest moment of backward by what counts as new memory; each (live, all weight gradients, the fresh one)."""
-    most = recent = (sizes or [(0, 0, 0)])[0]
-    early: int | None = None
-    late: int | None = None
-    for size in sizes:
-        live, made, fresh = size
-        if live + made > most[0] + most[1]:
-            most = size
-        if live + fresh > recent[0] + recent[2]:
-            recent = size
-        if made:
-            late = live if late is None or live > late else late
-        else:
-            early = live if early is None or live > early else early
-    held = max([live for live in (early, late) if live is not None], default=0)
-    return ((most[0], most[1]), (recent[0], recent[2]), (held, 0), (early or 0, 0), (late or 0, 0))
+        forward = larger(forward, kept + read.largest(found.forward, of_images))
+        kept, frame = kept + read.size(found.saved_size, of_images), frame + read.size(found.frame, of_images)
+        output = read.size(found.output, of_images)
+        backward = larger(backward, kept + output + read.largest(found.backward, of_images))
+    return Entry(kept, forward, larger(0, backward - kept), frame)
 
 
 def _before(stretches: tuple[Stretch, ...], part: int) -> Before:
     last = part == len(stretches)
     role = stretches[part - last].role
-    kept = copies = frame = 0
-    shared: dict[str, int] = {}
-    forward: dict[str, int] = {}
+    kept: Amount = 0
+    copies: Amount = 0
+    frame: Amount = 0
+    shared: dict[str, Amount] = {}
+    forward: dict[str, Amount] = {}
     for number, stretch in enumerate(stretches[: part + 1]):
         kept += stretch.entry.kept
         frame += stretch.entry.frame * (stretch.role == role)

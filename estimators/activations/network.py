@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from estimators.activations.amounts import GRADIENTS, NONE, Bytes, network_bytes
+from estimators.activations.amounts import GRADIENTS, NONE, Bytes, network_bytes, network_formulas
+from estimators.activations.formulas import Amount, larger
 from estimators.activations.question import Question, question_of
 from estimators.activations.roots import roots_of
 from estimators.errors import NotModelled
@@ -14,31 +15,32 @@ from estimators.run import Run
 from estimators.sites import Site
 from estimators.values import dataclass, field
 
-Row = tuple[str, str, int, str]  # the fields of a ``Term``, which is made only when somebody reads it
+Row = tuple[str, str, Amount, str]  # the fields of a ``Term``, which is made only when somebody reads it
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Network:
-    """The network of a run at its batch and sequence: bytes and terms at any place of the step."""
+    """The network of a run: amounts and terms at any place of the step, at its batch and sequence or at all of them."""
 
     bytes: Bytes
-    sizes: dict[Site, int] = field(default_factory=dict)  # of places that somebody asked for
+    sizes: dict[Site, Amount] = field(default_factory=dict)  # of places that somebody asked for
 
     @classmethod
     def of(cls, run: Run) -> Network:
-        """Raises ``NotModelled`` where a block or the head has no ledger."""
-        if not run.model.head and not roots_of(run.model).head:
-            raise NotModelled(f"what the head of {run.model.class_name} keeps has not been described")
+        """In bytes. Raises ``NotModelled`` where a block or the head has no ledger."""
         asked = run.workload
-        return _network(question_of(run), asked.micro_batch, asked.seq_len, asked.images)
+        return _at(modelled(run), asked.micro_batch, asked.seq_len, asked.images)
 
     def terms(self, site: Site) -> tuple[Term, ...]:
         """Activations, logits and inputs that are alive at ``site``."""
         if site.direction == "outside":
             return ()
-        return tuple(Term(*row) for row in _rows(self.bytes, site) if row[2])
+        rows = _rows(self.bytes, site)
+        if 0 <= site.part < len(self.bytes.stretches) and site.stage == "during":
+            _give_up(rows)
+        return tuple(Term(*row) for row in rows if row[2])  # type: ignore[arg-type]
 
-    def size(self, site: Site) -> int:
+    def size(self, site: Site) -> Amount:
         if site.direction == "outside":
             return 0
         found = self.sizes.get(site)
@@ -47,9 +49,22 @@ class Network:
         return found
 
 
+def modelled(run: Run) -> Question:
+    """What the run asks of the ledgers. Raises ``NotModelled`` where the head has none."""
+    if not run.model.head and not roots_of(run.model).head:
+        raise NotModelled(f"what the head of {run.model.class_name} keeps has not been described")
+    return question_of(run)
+
+
 @lru_cache(maxsize=8192)
-def _network(question: Question, batch: int, seq: int, images: int) -> Network:
+def _at(question: Question, batch: int, seq: int, images: int) -> Network:
     return Network(network_bytes(question, batch, seq, images))
+
+
+@lru_cache(maxsize=4096)
+def anywhere(question: Question, images: int, rows: int | None) -> Network:
+    """The network as formulas of batch and sequence. Raises ``NotModelled`` where a block has no ledger."""
+    return Network(network_formulas(question, images, rows))
 
 
 def _rows(found: Bytes, site: Site) -> list[Row]:
@@ -66,8 +81,6 @@ def _rows(found: Bytes, site: Site) -> list[Row]:
         rows += _at_end(found, site)
     elif site.part >= 0:
         rows += _at_block(found, site)
-        if site.stage == "during":
-            _give_up(rows)
     elif site.direction == "backward" and site.stage == "during":
         first = found.stretches[0].boundary
         rows.append(("incoming gradient", "activations", first, "of what the embeddings gave, as theirs is made"))
@@ -76,7 +89,7 @@ def _rows(found: Bytes, site: Site) -> list[Row]:
 
 def _give_up(rows: list[Row]) -> None:
     """What backward has let go of a block's saved tensors, where that is more than its own work, is saved no more."""
-    place = next((i for i, row in enumerate(rows) if row[2] < 0), None)
+    place = next((i for i, row in enumerate(rows) if row[2] < 0), None)  # type: ignore[operator]
     if place is None:
         return
     saved = next(i for i, row in enumerate(rows) if row[0] == "saved activations")
@@ -113,7 +126,7 @@ def _saved(found: Bytes, site: Site) -> list[Row]:
 
 def _carried(found: Bytes, site: Site) -> Row:
     """Gradients of tensors that a stack shares (encoder states, position bias), from its last block to its first."""
-    alive: dict[str, int] = {}
+    alive: dict[str, Amount] = {}
     for number, stretch in enumerate(found.stretches):
         if not stretch.carried:
             continue
@@ -132,7 +145,7 @@ def _retained(found: Bytes, site: Site) -> Row:
     ``_register_post_backward_reshard_only_hook``). Under reentrant checkpointing they are leaves of the recomputation;
     ``register_multi_grad_hook`` holds their AccumulateGrad nodes, which hold the tensors and their gradients.
     """
-    size = 0
+    size: Amount = 0
     for number, stretch in enumerate(found.stretches):
         if number == site.part:
             done = stretch.pieces - site.piece - 1
@@ -150,7 +163,12 @@ def _at_block(found: Bytes, site: Site) -> Iterator[Row]:
             yield ("block being computed", "activations", level.forward, "largest moment of its forward")
         else:
             entering = stretch.entry.forward - stretch.entry.kept - stretch.entry.frame if site.piece == 0 else 0
-            yield ("block input", "activations", max(stretch.boundary, entering), "hidden states, or what makes them")
+            yield (
+                "block input",
+                "activations",
+                larger(stretch.boundary, entering),
+                "hidden states, or what makes them",
+            )
     elif site.stage == "before":
         yield ("incoming gradient", "activations", stretch.output, "of the block's output")
     elif site.stage == "during":
@@ -160,7 +178,7 @@ def _at_block(found: Bytes, site: Site) -> Iterator[Row]:
         yield ("gradients of the block's weights", "gradients", gradients, "made by then, in the weights' dtype")
     else:
         leaving = stretch.entry.backward if site.piece == 0 else 0
-        yield ("outgoing gradient", "activations", max(stretch.boundary, leaving), "of the block's input")
+        yield ("outgoing gradient", "activations", larger(stretch.boundary, leaving), "of the block's input")
 
 
 def _at_end(found: Bytes, site: Site) -> Iterator[Row]:

@@ -7,10 +7,9 @@ flatten, bucket and partition in that order, so it decides bytes. Shapes are nev
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from math import prod
 
-from estimators.values import dataclass, field
+from estimators.values import cached_property, dataclass, field
 
 # Owner of a parameter, by what tools that treat modules by type (peft, bitsandbytes, wrapping) look for.
 KINDS = ("linear", "conv1d", "embedding", "norm", "conv", "experts", "other")

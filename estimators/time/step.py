@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from estimators.result import Interval
 from estimators.run import Run
 from estimators.time.amounts import SILENT, Amounts, amounts
@@ -11,7 +9,7 @@ from estimators.time.card import Rates, Unknown, rates
 from estimators.time.constants import ENGINE_ERROR, MODEL_ERROR, NEAR_FULL, NEAR_FULL_COST
 from estimators.time.network import Links, links
 from estimators.time.phases import FORMULAS, RESOURCE, part_seconds
-from estimators.values import dataclass
+from estimators.values import cached_property, dataclass
 
 FAST, EXPECTED, SLOW = 0, 1, 2
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
+from typing import Any
 
 from estimators.activations.builder import Builder
 from estimators.activations.losses import Loss
@@ -45,7 +46,7 @@ class Roots(NamedTuple):
     joints: tuple[Joint, ...] = ()
     head: Head | None = None
     over: Callable[[Builder], tuple[int | str, ...]] | None = None
-    inputs: Callable[[int, int, int, int], int] | None = None
+    inputs: Callable[[Any, Any, int, int], Any] | None = None  # numbers, or formulas of all of them
 
 
 # family -> module here, function of a ``ModelSpec`` in it
