@@ -87,3 +87,34 @@ class Attention(Products):
         k, v = self.repeat_kv(k, heads), self.repeat_kv(v, heads)
         bias = self.tape.new("mask as numbers", mask.shape, self.autocast or q.dtype) if mask is not None else None
         return self.view(self.sdpa(q, k, v, bias), self._by_token(q, v), swaps=True)
+
+    def sdpa_by_parts(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        """Where no fused kernel takes it (a mask, and fewer heads of keys without ``enable_gqa``): everything in fp32,
+        and the probabilities once more in the dtype of the query, which nobody reads.
+
+        aten/src/ATen/native/transformers/attention.cpp ``_scaled_dot_product_attention_math``,
+        aten/src/ATen/native/SoftMax.cpp ``_safe_softmax``.
+        """
+        given = [self.cast(t, self.autocast or t.dtype) for t in (q, k, v)]
+        autocast, self.autocast = self.autocast, None  # which has done its part by then
+        q, k, v = given
+        tape, dtype, heads = self.tape, q.dtype, q.shape[1]
+        bias = tape.new("mask as numbers", mask.shape, dtype)
+        q, k, v = self.cast(q, "fp32"), self.cast(k, "fp32"), self.cast(v, "fp32")
+        left = self.scale(q, "scaled q")
+        scores = self.matmul(left, self.repeat_kv(self.scale(k), heads), (*q.shape[:-1], k.shape[2]), "scores")
+        scores = self._safe_softmax(scores)
+        copy = tape.new("probabilities", scores.shape, dtype)
+        output = self.cast(self.matmul(scores, self.repeat_kv(v, heads), (*q.shape[:-1], v.shape[-1]), "output"), dtype)
+        del bias, copy, given
+        self.autocast = autocast
+        return output
+
+    def _safe_softmax(self, x: Tensor) -> Tensor:
+        """Softmax, then zeros in rows that are masked as a whole: its own result is what is kept."""
+        tape, shape, dtype = self.tape, x.shape, x.dtype
+        made, masked = tape.new("softmax", shape, dtype), tape.new("masked scores", shape, "bool")
+        result = tape.new("attention softmax", shape, dtype)
+        del made, masked
+        return tape.record(result, "_safe_softmax", [x], [("_safe_softmax output", result)],
+                           lambda g: [tape.new("gradient of scores", shape, dtype)])  # fmt: skip

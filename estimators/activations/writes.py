@@ -44,6 +44,28 @@ def clamp(b: Operations, x: Tensor, name: str) -> Tensor:
     return tape.record(tape.new(name, shape, dtype), "clamp", [x], [(f"{name} input", x)], backward)
 
 
+def minimum(b: Operations, x: Tensor) -> Tensor:
+    """``torch.min(x, number)``: keeps x; where both are equal the gradient is halved, where x is larger it is zero."""
+    tape, shape, dtype = b.tape, x.shape, x.dtype
+
+    def backward(_: Tensor) -> list[Gradient]:
+        half, equal = tape.new("half of the gradient", shape, dtype), tape.new("equal", shape, "bool")
+        made = tape.new("gradient of minimum", shape, dtype)
+        del equal, half
+        larger = tape.new("larger", shape, "bool")
+        del larger
+        return [made]
+
+    return tape.record(tape.new("minimum", shape, dtype), "minimum", [x], [("minimum input", x)], backward)
+
+
+def chosen(b: Operations, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """``torch.where(condition, x, y)``: keeps the condition; both get a gradient of their own."""
+    tape, shape, dtype = b.tape, x.shape, x.dtype
+    return tape.record(tape.new("chosen", shape, dtype), "where", [x, y], [("condition", condition)],
+                       lambda g: [tape.new("gradient of a choice", shape, dtype) for _ in range(2)])  # fmt: skip
+
+
 def cast_operand(b: Operations, x: Operand, dtype: str) -> Operand:
     """A weight, or a tensor, in another dtype."""
     if x.dtype == dtype:

@@ -168,7 +168,7 @@ def compared(ours: Profile, truth: Truth, cell: Cell) -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     real = Counter(size for _, size in truth.saved if size > SMALL)
-    mine = Counter(bytes_of(line.size) for line in ours.saved)
+    mine = Counter(bytes_of(line.size) for line in ours.saved if bytes_of(line.size) > SMALL)
     if real != mine:
         found["kept but not predicted"], found["predicted but not kept"] = dict(real - mine), dict(mine - real)
     shared = Counter(size for _, size in truth.shared if size > SMALL)

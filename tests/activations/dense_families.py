@@ -14,7 +14,7 @@ GPT = {"vocab_size": 960, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions"
        "embd_pdrop": 0.0}  # fmt: skip
 
 FAMILIES: dict[str, dict[str, Any]] = {
-    "bloom": {"vocab_size": 960, "hidden_size": 64, "n_layer": 2, "n_head": 4}, "arcee": SIZES,
+    "bloom": {"vocab_size": 960, "hidden_size": 64, "n_layer": 2, "n_head": 4}, "arcee": SIZES, "apertus": SIZES,
     "falcon": {"vocab_size": 960, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
                "num_kv_heads": 2, "new_decoder_architecture": True},
     "codegen": {**GPT, "rotary_dim": 8}, "cohere": SIZES, "cohere2": SIZES, "ernie4_5": SIZES,
@@ -33,7 +33,6 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "smollm3": SIZES, "stablelm": SIZES, "starcoder2": {**UNCUT, "residual_dropout": 0.1},
 }  # fmt: skip
 
-SDPA_ONLY = frozenset({"falcon"})  # its eager attention is not described
 EAGER_ONLY = frozenset({"gemma2", "gpt_neo", "mpt", "bloom"})  # transformers refuses sdpa for these
 
 # Other switches of a family that change its tensors.
@@ -49,6 +48,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("gpt2", {"activation_function": "gelu_pytorch_tanh", "resid_pdrop": 0.0}),
     ("qwen2", {"num_key_value_heads": 4}),
     ("bloom", {"apply_residual_connection_post_layernorm": True, "hidden_dropout": 0.1}),
+    ("falcon", {"new_decoder_architecture": False, "multi_query": True, "parallel_attn": True}),
     ("falcon", {"new_decoder_architecture": False, "multi_query": False, "num_kv_heads": 4}),
     ("falcon", {"new_decoder_architecture": False, "multi_query": False, "parallel_attn": False, "num_kv_heads": 4}),
 ]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import unittest.mock
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +38,7 @@ class Live(TorchDispatchMode):
         self.outside = [t.untyped_storage() for t in tree_leaves(outside) if isinstance(t, torch.Tensor)]
         self.known = {s._cdata for s in self.outside}
         self.current = self.peak = 0
+        self.in_sdpa = False
         self.trace: list[tuple[str, str, int]] = []
 
     def note(self, tensor: torch.Tensor) -> None:
@@ -66,8 +70,10 @@ class Live(TorchDispatchMode):
         self.trace.clear()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten.add.Tensor and self.sums_in_place(args):
+        if func is torch.ops.aten.add.Tensor and (self.in_sdpa or self.sums_in_place(args)):
             result = args[0].add_(args[1])
+        elif func is torch.ops.aten._safe_softmax.default:
+            result = self.safe_softmax(*args[:2])
         elif func in SCATTERS and torch._C._current_graph_task_id() != -1:
             result = SCATTERS[func](*args, **(kwargs or {}))
         else:
@@ -78,6 +84,30 @@ class Live(TorchDispatchMode):
         self.peak = max(self.peak, self.current)
         self.trace.append((str(func).removeprefix("aten."), str(getattr(leaf, "shape", "")), self.current))
         return result
+
+    def safe_softmax(self, x: torch.Tensor, dim: int) -> torch.Tensor:
+        """The steps of aten/src/ATen/native/SoftMax.cpp ``_safe_softmax``, which a mode sees as one."""
+        made, masked = torch.softmax(x, dim), x.eq(0)
+        result = torch.where(masked.all(dim, keepdim=True), 0.0, made)
+        for tensor in (made, masked, result):
+            self.note(tensor)
+        self.peak = max(self.peak, self.current)
+        return result
+
+    @contextlib.contextmanager
+    def sdpa_seen(self) -> Iterator[None]:
+        """Marks calls of sdpa: its composite form adds masks in place, except for tensor subclasses and under modes."""
+        real = torch.nn.functional.scaled_dot_product_attention
+
+        def marked(*args: Any, **kwargs: Any) -> torch.Tensor:
+            self.in_sdpa = True
+            try:
+                return real(*args, **kwargs)
+            finally:
+                self.in_sdpa = False
+
+        with unittest.mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", marked):
+            yield
 
     @staticmethod
     def sums_in_place(args: Any) -> bool:
@@ -193,7 +223,7 @@ def measure(call: Any, inputs: dict[str, torch.Tensor], outside: Any, weights: A
         live.forget(leaf)
         made = {name: Sink.apply(leaf, tensor) for name, tensor in inputs.items()}
         live.restart()
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t), live.sdpa_seen():
             output = call(made)
         truth.forward = live.peak
         output = output[0] if isinstance(output, tuple) else output

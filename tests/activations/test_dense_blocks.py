@@ -20,13 +20,13 @@ from tests.activations.cells import (
     qlora_differences,
     real_block,
 )
-from tests.activations.dense_families import EAGER_ONLY, FAMILIES, SDPA_ONLY, VARIANTS
+from tests.activations.dense_families import EAGER_ONLY, FAMILIES, VARIANTS
 
 LARGE = {"batch": 3, "seq": 320}
 
 
 def kernels(family: str) -> tuple[str, ...]:
-    return ("eager",) if family in EAGER_ONLY else ("sdpa",) if family in SDPA_ONLY else ("eager", "sdpa")
+    return ("eager",) if family in EAGER_ONLY else ("eager", "sdpa")
 
 
 # Their models add position embeddings to what they are given, so that the head cannot be run alone.
@@ -52,6 +52,11 @@ ADAPTERS = [
     for method in ("lora", "dora") for precision in ("bf16", "fp32", "amp")
 ]  # fmt: skip
 SWITCHES = [Cell(family, {**FAMILIES[family], **extra}, attention=kernels(family)[-1]) for family, extra in VARIANTS]
+ONE_HEAD = {**FAMILIES["falcon"], "new_decoder_architecture": False, "multi_query": True}  # Falcon-7B
+SWITCHES += [
+    Cell("falcon", ONE_HEAD, **rest)
+    for rest in ({"attention": "eager"}, {"method": "lora", "precision": "amp"}, {"padding": "right", **LARGE})
+]
 PADDED = [
     Cell(family, FAMILIES[family], attention=attention, padding="right")
     for family in ("llama", "qwen3", "gpt2", "phi") for attention in kernels(family)

@@ -35,7 +35,9 @@ BLOCKS: dict[str, tuple[str, str]] = {
     "Jais2DecoderLayer": ("relatives", "jais2"),
     "HunYuanDenseV1DecoderLayer": ("relatives", "hunyuan"),
     "InternLMDecoderLayer": ("llama", "block"),
-    "BaichuanLayer": ("hub", "baichuan"),
+    "ApertusDecoderLayer": ("relatives", "apertus"),
+    "BaichuanLayer": ("hub", "baichuan_alibi"),
+    "DecoderLayer": ("hub", "baichuan"),
     "InternLM2DecoderLayer": ("hub", "internlm2"),
     "QWenBlock": ("hub", "qwen"),
     "GLMBlock": ("hub", "chatglm"),
@@ -63,7 +65,15 @@ BLOCKS: dict[str, tuple[str, str]] = {
 
 # Blocks whose code lives on the hub and is never run here: described by their nearest relative, not compared.
 BY_RELATIVE: frozenset[str] = frozenset(
-    {"InternLMDecoderLayer", "BaichuanLayer", "InternLM2DecoderLayer", "QWenBlock", "GLMBlock", "MiniCPMDecoderLayer"}
+    {
+        "InternLMDecoderLayer",
+        "BaichuanLayer",
+        "DecoderLayer",
+        "InternLM2DecoderLayer",
+        "QWenBlock",
+        "GLMBlock",
+        "MiniCPMDecoderLayer",
+    }
 )
 
 BLOCKS.update(OTHERS)

@@ -65,8 +65,9 @@ def modernbert_attention(b: Builder, hidden: Tensor) -> Tensor:
 
 
 def modernbert_rotation(b: Builder, q: Tensor, k: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Queries and keys are upcast twice each, for themselves and for their rotated halves."""
-    cos, sin = b.tables(size)
+    """Queries and keys are upcast twice each, for themselves and for their rotated halves. The first block, which sees
+    everything, has cosines of another base than the windowed ones behind it."""
+    cos, sin = b.tables(size, "" if b.weight("attn_norm.weight") is not None else "global ")
 
     def turn(x: Tensor) -> Tensor:
         return b.add(b.multiply(b.cast(x, "fp32"), cos), b.multiply(b.rotate_half(b.cast(x, "fp32")), sin))

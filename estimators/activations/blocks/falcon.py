@@ -78,21 +78,57 @@ def falcon(b: Builder, hidden: Tensor) -> Tensor:
 
 
 def falcon_attention(b: Builder, hidden: Tensor) -> Tensor:
-    """Key-value heads are copied for every query (40B). One head for all (7B) makes sdpa leave its fused kernels."""
+    """Key-value heads are copied for every query (40B), or one head serves all of them (7B)."""
     size, heads = b.head_size, b.width // b.head_size
-    new = b.flag("new_decoder_architecture")
-    if b.flag("alibi") or b.kernels.attention == "eager" or not (new or not b.flag("multi_query", True)):
-        raise NotModelled("what autograd keeps of Falcon with ALiBi, eager or multi-query attention is not described")
+    if b.flag("alibi"):
+        raise NotModelled("what autograd keeps of Falcon with ALiBi is not described")
     fused = b.module(hidden, "self_attention.query_key_value")
     q = b.narrow(fused, ("B", "S", heads, size))
-    if new:
+    if b.flag("new_decoder_architecture"):
         kv = b.number("num_kv_heads", default=heads)
         q = b.contiguous(q)
         k, v = (b.repeat_kv(b.narrow(fused, ("B", kv, "S", size)), heads) for _ in range(2))
         k, v = (b.view(t, ("B", "S", heads, size)) for t in (k, v))
+    elif b.flag("multi_query", True):
+        k, v = (taken(b, fused, ("B", "S", 1, size)) for _ in range(2))
     else:
         k, v = (b.narrow(fused, ("B", "S", heads, size)) for _ in range(2))
-    q, k, v = (b.view(t, ("B", heads, "S", size), swaps=True) for t in (q, k, v))
+    q, k, v = (b.view(t, ("B", t.shape[2], "S", size), swaps=True) for t in (q, k, v))
+    k.strided, v.strided = (t.strided and t.shape[1] != 1 for t in (k, v))  # one head lies as its tokens do
     q, k = b.rotary(q, k, *b.tables(size))
-    mask = b.given("mask", ("B", 1, "S", "S"), "bool")  # made even where nothing is padded
-    return attended(b, q, k, v, "self_attention.dense", Scores(), mask)
+    if b.kernels.attention == "eager":
+        output = falcon_eager(b, q, k, v)
+    elif b.kernels.attention == "sdpa":
+        mask = b.given("mask", ("B", 1, "S", "S"), "bool")  # made even where nothing is padded
+        if k.shape[1] == heads:
+            return attended(b, q, k, v, "self_attention.dense", Scores(), mask)
+        output = b.view(b.sdpa_by_parts(q, k, v, mask), ("B", "S", heads, size), swaps=True)
+    else:
+        output = b.view(b.sdpa(q, k, v), ("B", "S", heads, size), swaps=True)
+    return b.module(b.view(output, ("B", "S", b.width)), "self_attention.dense")
+
+
+def taken(b: Builder, fused: Tensor, shape: tuple[Dim, ...]) -> Tensor:
+    """``qkv[..., [-1], :]``, one head by its index: a copy; in backward zeros as large as the whole product."""
+    tape, before = b.tape, fused.shape
+    return tape.record(tape.new("one head", shape, fused.dtype), "index", [fused], [],
+                       lambda g: [tape.new("gradient of one head", before, g.dtype)])  # fmt: skip
+
+
+def falcon_eager(b: Builder, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Scores divided in place, plus numbers of a mask, softmax in the stream's dtype; returned with the output."""
+    heads = q.shape[1]
+    scores = b.matmul(q, b.repeat_kv(k, heads), (*q.shape[:-1], "S"), "scores")
+    scores = divided_in_place(b, scores)
+    mask = b.given("mask", ("B", 1, "S", "S"))
+    scores = b.softmax(b.add(scores, mask, "masked scores"), b.stream, "attention softmax")
+    output = b.matmul(scores, b.repeat_kv(v, heads), q.shape, "attention output")
+    b.kept_until_return.append(scores)
+    return b.view(output, ("B", "S", heads, q.shape[-1]), swaps=True)
+
+
+def divided_in_place(b: Builder, x: Tensor) -> Tensor:
+    """``x /= number``: no new memory; a new gradient."""
+    tape, shape, dtype = b.tape, x.shape, x.dtype
+    return tape.record(Tensor(x.storage, shape, dtype, base=x.base), "div_", [x], [],
+                       lambda g: [tape.new("gradient of scores", shape, dtype)])  # fmt: skip

@@ -1,4 +1,4 @@
-"""Pre-norm decoders that differ from Llama in one piece: arcee, jais2, helium, ernie4_5, hunyuan, seed_oss."""
+"""Pre-norm decoders that differ from Llama in one piece: arcee, apertus, jais2, helium, ernie4_5, hunyuan, seed_oss."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from estimators.activations.blocks.pieces import Norm, attended, attention, gated_mlp, up_down_mlp
 from estimators.activations.builder import Builder
 from estimators.activations.tape import Tensor
+from estimators.activations.writes import chosen, minimum
 
 Branch = Callable[[Builder, Tensor], Tensor]
 
@@ -64,6 +65,45 @@ def seed_oss(b: Builder, hidden: Tensor) -> Tensor:
 def ministral3(b: Builder, hidden: Tensor) -> Tensor:
     """Ministral3DecoderLayer: queries are scaled by their position."""
     return pre_norm(b, hidden, b.rms_norm, lambda b, x: attention(b, x, rotate=_scaled_queries), gated_mlp)
+
+
+def apertus(b: Builder, hidden: Tensor) -> Tensor:
+    """ApertusDecoderLayer: norms of heads behind the transpose, an MLP without a gate whose activation trains."""
+    residual = hidden
+    hidden = b.rms_norm(hidden, "attention_layernorm")
+    hidden = attention(b, hidden, norm_heads=b.rms_norm)
+    hidden = b.add(residual, hidden)
+
+    residual = hidden
+    hidden = b.rms_norm(hidden, "feedforward_layernorm")
+    hidden = apertus_mlp(b, hidden)
+    return b.add(residual, hidden)
+
+
+def apertus_mlp(b: Builder, x: Tensor) -> Tensor:
+    act = b.text("hidden_act", default="xielu")
+    made = b.module(x, "mlp.up_proj")
+    made = xielu(b, made) if act == "xielu" else b.activation(act, made)
+    return b.module(made, "mlp.down_proj")
+
+
+def xielu(b: Builder, x: Tensor) -> Tensor:
+    """XIELUActivation of transformers/activations.py, in Python: two branches, both computed, one chosen by sign."""
+    positive, negative = _softplus(b, "mlp.act_fn.alpha_p"), b.shift(_softplus(b, "mlp.act_fn.alpha_n"))
+    condition = b.tape.new("positive", x.shape, "bool")
+    left = b.add(b.multiply(b.multiply(positive, x, "alpha x"), x, "alpha x x"), b.scale(x))
+    inner = b.add(b.pointwise("expm1", minimum(b, x), "output", makes=2), x)
+    product = b.multiply(inner, negative, "alpha expm1")
+    del inner
+    right = b.add(product, b.scale(x))
+    del product
+    return chosen(b, condition, left, right)
+
+
+def _softplus(b: Builder, name: str) -> Tensor:
+    weight, tape = b.need(name), b.tape
+    made = tape.new(name, weight.shape, weight.dtype)
+    return tape.record(made, "softplus", [weight], [], lambda g: [tape.new("gradient", weight.shape, weight.dtype)])
 
 
 def _scaled_queries(b: Builder, q: Tensor, k: Tensor) -> tuple[Tensor, ...]:

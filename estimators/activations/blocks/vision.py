@@ -14,6 +14,7 @@ from estimators.activations.blocks.two_way import Names, attention, head_size, h
 from estimators.activations.builder import Builder
 from estimators.activations.streams import Over
 from estimators.activations.tape import Dim, Tensor
+from estimators.errors import NotModelled
 
 VIT = Names("attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.o_proj")
 INTERNVL = Names("attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.projection_layer")
@@ -28,7 +29,9 @@ def pair(value: object) -> tuple[int, int]:
 
 
 def grid(b: Builder) -> int:
-    """Patches of an image."""
+    """Patches of an image. Raises ``NotModelled`` where the config leaves its size open."""
+    if b.config.get("image_size") is None:
+        raise NotModelled("its vision config states no image_size, which decides how many patches an image has")
     (height, width), (down, across) = pair(b.config["image_size"]), pair(b.config["patch_size"])
     return (height // down) * (width // across)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from estimators.activations.builder import Builder
 from estimators.activations.losses import Loss
 from estimators.activations.roots import Joint, Roots
-from estimators.activations.roots.pieces import cross_entropy, lookup, nothing, over_ids
+from estimators.activations.roots.pieces import cross_entropy, lookup, named, nothing, over_ids
 from estimators.activations.tape import Tensor
 from estimators.model.spec import ModelSpec
 
@@ -20,7 +20,12 @@ def roberta(model: ModelSpec) -> Roots:
     return _roots(model, ("lm_head.dense", "lm_head.layer_norm"), by_sample=True)
 
 
-def _roots(model: ModelSpec, head: tuple[str, str], by_sample: bool = False) -> Roots:
+def electra(model: ModelSpec) -> Roots:
+    """ElectraEmbeddings, narrower than the blocks, and a projection; the generator's head."""
+    return _roots(model, ("generator_predictions.dense", "generator_predictions.LayerNorm"), act="gelu")
+
+
+def _roots(model: ModelSpec, head: tuple[str, str], by_sample: bool = False, act: str = "") -> Roots:
     stem = model.embedding.rpartition(".")[0]
 
     def run(b: Builder, ids: Tensor) -> Tensor:
@@ -33,11 +38,14 @@ def _roots(model: ModelSpec, head: tuple[str, str], by_sample: bool = False) -> 
         here = lookup(b, f"{stem}.position_embeddings", places, (rows, "S"))
         hidden = b.add(hidden, here)
         hidden = b.norm(hidden, f"{stem}.LayerNorm")
-        return b.dropout(hidden, b.fraction("hidden_dropout_prob", default=0.1))
+        hidden = b.dropout(hidden, b.fraction("hidden_dropout_prob", default=0.1))
+        if any(name.startswith(f"{stem}_project.") for name in b.parameters):
+            hidden = b.module(hidden, f"{stem}_project")
+        return named(b, hidden)
 
     def masked_lm(b: Builder, hidden: Tensor, loss: Loss) -> Tensor:
-        act = b.text("hidden_act", default="gelu") if not by_sample else "gelu"
-        return masked_head(b, hidden, head, act, model.head, loss)
+        name = act or (b.text("hidden_act", default="gelu") if not by_sample else "gelu")
+        return masked_head(b, hidden, head, name, model.head, loss)
 
     return Roots((Joint(0, over_ids(run), "encoder", from_data=True),), masked_lm)
 
@@ -51,11 +59,28 @@ def distilbert(model: ModelSpec) -> Roots:
         here = lookup(b, f"{stem}.position_embeddings", nothing(b, (1, "S")), (1, "S"))
         hidden = b.add(words, here)
         hidden = b.norm(hidden, f"{stem}.LayerNorm")
-        return b.dropout(hidden, b.fraction("dropout", default=0.1))
+        return named(b, b.dropout(hidden, b.fraction("dropout", default=0.1)))
 
     def masked_lm(b: Builder, hidden: Tensor, loss: Loss) -> Tensor:
         act = b.text("activation", default="gelu")
         return masked_head(b, hidden, ("vocab_transform", "vocab_layer_norm"), act, model.head, loss)
+
+    return Roots((Joint(0, over_ids(run), "encoder", from_data=True),), masked_lm)
+
+
+def modernbert(model: ModelSpec) -> Roots:
+    """ModernBertEmbeddings: words, a norm, dropout; a last norm before a head whose loss is taken in fp32."""
+    stem = model.embedding.rpartition(".")[0]
+
+    def run(b: Builder, ids: Tensor) -> Tensor:
+        hidden = b.norm(lookup(b, model.embedding, ids), f"{stem}.norm")
+        return b.dropout(hidden, b.fraction("embedding_dropout"))
+
+    def masked_lm(b: Builder, hidden: Tensor, loss: Loss) -> Tensor:
+        hidden = b.norm(hidden, "model.final_norm")
+        act = b.text("classifier_activation", default="gelu")
+        logits = b.module(b.norm(b.activation(act, b.module(hidden, "head.dense")), "head.norm"), model.head)
+        return finished(b, logits, cross_entropy(b, b.cast(logits, "fp32")), loss)
 
     return Roots((Joint(0, over_ids(run), "encoder", from_data=True),), masked_lm)
 

@@ -67,3 +67,11 @@ def cross_entropy(b: Builder, logits: Tensor) -> Tensor:
     """nn.CrossEntropyLoss in the dtype of the logits (fp32 under autocast), with labels as they came."""
     logits = b.cast(logits, "fp32") if b.autocast else logits
     return nll_loss(b, b.softmax(logits, name="log_softmax"), nothing(b))
+
+
+def named(b: Builder, hidden: Tensor) -> Tensor:
+    """Embeddings that the model's forward has a name for until it returns; blocks that need no gradient of their input
+    do not keep it."""
+    if not hidden.needs_grad:
+        b.frame.append(hidden)
+    return hidden

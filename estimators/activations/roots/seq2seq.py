@@ -1,4 +1,4 @@
-"""T5 and Whisper: embeddings of both sides, the end of the encoder, and a head whose labels are not shifted."""
+"""T5, BART and Whisper: embeddings of both sides, the end of the encoder, and a head whose labels are not shifted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from estimators.activations.roots import Joint, Roots, first_of
 from estimators.activations.roots.encoders import finished
 from estimators.activations.roots.pieces import convolution, cross_entropy, lookup, over_ids
 from estimators.activations.streams import Over
-from estimators.activations.tape import Tensor
+from estimators.activations.tape import Dim, Tensor
 from estimators.model.spec import ModelSpec
 
 INT64 = 8
@@ -42,6 +42,51 @@ def t5(model: ModelSpec) -> Roots:
     return Roots((
         Joint(0, over_ids(embed), "encoder", from_data=True),
         Joint(decoder, behind("encoder"), "encoder"),  # type: ignore[arg-type]
+        Joint(decoder, over_ids(shifted), from_data=True, restarts=True),
+    ), head)  # fmt: skip
+
+
+def bart(model: ModelSpec) -> Roots:
+    """BART, mBART, Pegasus: words times a number, positions, a norm and dropout in front; logits plus a buffer."""
+    decoder = first_of(model, "decoder")
+
+    def embed(b: Builder, ids: Tensor, side: str) -> Tensor:
+        words = b.scale(lookup(b, model.embedding, ids), "scaled words")
+        here = fixed_positions(b) if model.family == "pegasus" else learned_positions(b, side)
+        b.frame += [words, here]
+        hidden = b.add(words, here)
+        del words, here
+        name = f"model.{side}.layernorm_embedding"
+        if b.weight(f"{name}.weight") is not None:
+            hidden = b.norm(hidden, name)
+        return b.dropout(hidden, b.fraction("dropout", default=0.1))
+
+    def learned_positions(b: Builder, side: str) -> Tensor:
+        shape: tuple[Dim, ...] = ("B" if side == "encoder" else 1, "S")
+        return lookup(b, f"model.{side}.embed_positions", b.tape.new("places", shape, "int64"), shape)
+
+    def fixed_positions(b: Builder) -> Tensor:
+        return b.tape.new("sines and cosines of places", ("S", b.width), b.stream)
+
+    def shifted(b: Builder, _: Tensor) -> Tensor:
+        return embed(b, b.tape.new("labels, shifted right", ("B", "S"), "int64"), "decoder")
+
+    def last(b: Builder, hidden: Tensor, side: str) -> Tensor:
+        name = f"model.{side}.layer_norm"
+        return b.norm(hidden, name) if b.weight(f"{name}.weight") is not None else hidden
+
+    def head(b: Builder, hidden: Tensor, loss: Loss) -> Tensor:
+        logits = b.module(last(b, hidden, "decoder"), model.head)
+        logits = b.shift(logits, "logits and bias")
+        return finished(b, logits, cross_entropy(b, logits), loss)
+
+    def heard(b: Builder, hidden: Tensor) -> Tensor:
+        return last(b, hidden, "encoder")
+
+    normed = (Joint(decoder, heard, "encoder"),) if model.family != "bart" else ()
+    return Roots((
+        Joint(0, over_ids(lambda b, ids: embed(b, ids, "encoder")), "encoder", from_data=True),
+        *normed,
         Joint(decoder, over_ids(shifted), from_data=True, restarts=True),
     ), head)  # fmt: skip
 

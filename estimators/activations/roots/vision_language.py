@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from estimators.activations.blocks.qwen_vl import patches
 from estimators.activations.blocks.qwen_vl import width as patch_width
-from estimators.activations.blocks.vision import grid
+from estimators.activations.blocks.vision import grid, over_patches
 from estimators.activations.builder import Builder
 from estimators.activations.roots import Joint, Roots, first_of
-from estimators.activations.roots.images import image_elements, over_pixels
+from estimators.activations.roots.images import image_elements, over_pixels, patches_and_tokens
 from estimators.activations.roots.pieces import convolution, lookup, nothing, over_ids, parameter
+from estimators.activations.routing import total
 from estimators.activations.streams import Over
 from estimators.activations.tape import Gradient, Tensor
 from estimators.model.spec import ModelSpec
@@ -92,6 +93,170 @@ def qwen2_vl(model: ModelSpec) -> Roots:
         Joint(text, Over(lambda b: ("B", patches(b), patch_width(b)), merge), "vision"),
         Joint(text, words_and_images(model), from_data=True),  # type: ignore[arg-type]
     ), inputs=inputs)  # fmt: skip
+
+
+def internvl(model: ModelSpec) -> Roots:
+    """InternViT's embeddings; patches without the class token, shuffled four to one, a norm and two layers."""
+    text, tower, stem = first_of(model, "decoder"), "model.vision_tower", "model.multi_modal_projector"
+    vision = dict(model.config["vision_config"])  # type: ignore[call-overload]
+    images, ratio = image_elements(vision), model.config.get("downsample_ratio", 0.5)
+    assert isinstance(ratio, int | float), ratio
+    square = int(1 / ratio) ** 2
+
+    def project(b: Builder, x: Tensor) -> Tensor:
+        if b.weight(f"{tower}.layernorm.weight") is not None:
+            x = b.norm(x, f"{tower}.layernorm")
+        x = b.narrow(x, ("B", grid(b), b.width))
+        x = b.contiguous(x, name="rows shuffled")
+        x = b.contiguous(x, ("B", grid(b) // square, square * b.width), name="columns shuffled")
+        x = b.norm(x, f"{stem}.layer_norm")
+        x = b.module(x, f"{stem}.linear_1")
+        x = b.activation("gelu", x)
+        return b.module(x, f"{stem}.linear_2")
+
+    see = patches_and_tokens(f"{tower}.embeddings", ("cls_token",), "hidden_dropout_prob")
+    return _with_images(model, images, Joint(0, over_pixels(see), "vision", from_data=True), (
+        Joint(text, Over(over_patches(1), project), "vision"),
+    ))  # fmt: skip
+
+
+def idefics3(model: ModelSpec) -> Roots:
+    """Idefics 3, SmolVLM: images that are not padding are copied out; positions of every image; patches shuffled."""
+    text, tower = first_of(model, "decoder"), "model.vision_model"
+    vision = dict(model.config["vision_config"])  # type: ignore[call-overload]
+    images, square = image_elements(vision), int(str(model.config.get("scale_factor", 2))) ** 2
+
+    def see(b: Builder, x: Tensor) -> Tensor:
+        real = b.tape.new("images that are not padding", x.shape, b.stream)
+        made = convolution(b, real, f"{tower}.embeddings.patch_embedding", ("B", grid(b), b.width))
+        del real
+        places = b.tape.new("places of patches", ("B", grid(b)), "int64")
+        return b.add(made, lookup(b, f"{tower}.embeddings.position_embedding", places, ("B", grid(b))))
+
+    def project(b: Builder, x: Tensor) -> Tensor:
+        x = b.norm(x, f"{tower}.post_layernorm")
+        x = b.contiguous(x, name="rows shuffled")
+        x = b.contiguous(x, ("B", grid(b) // square, square * b.width), name="columns shuffled")
+        x = b.module(x, "model.connector.modality_projection.proj")
+        return b.contiguous(x, name="features side by side")
+
+    return _with_images(model, images, Joint(0, over_pixels(see), "vision", from_data=True), (
+        Joint(text, Over(over_patches(), project), "vision"),
+    ))  # fmt: skip
+
+
+def mistral3(model: ModelSpec) -> Roots:
+    """Pixtral's patches side by side and a norm; a norm, patches unfolded four to one, three layers."""
+    text, tower, stem = first_of(model, "decoder"), "model.vision_tower", "model.multi_modal_projector"
+    vision = dict(model.config["vision_config"])  # type: ignore[call-overload]
+    images, square = image_elements(vision), int(str(model.config.get("spatial_merge_size", 2))) ** 2
+
+    def see(b: Builder, x: Tensor) -> Tensor:
+        made = convolution(b, x, f"{tower}.patch_conv", ("B", grid(b), b.width))
+        b.frame.append(made)
+        made = b.contiguous(made, name="patches side by side")
+        return b.rms_norm(made, f"{tower}.ln_pre")
+
+    def project(b: Builder, x: Tensor) -> Tensor:
+        x = b.rms_norm(x, f"{stem}.norm")
+        x = b.contiguous(x, name="unfolded")
+        x = b.contiguous(x, ("B", grid(b) // square, square * b.width), name="patches side by side")
+        x = b.module(x, f"{stem}.patch_merger.merging_layer")
+        x = b.module(x, f"{stem}.linear_1")
+        x = b.activation("gelu", x)
+        x = b.module(x, f"{stem}.linear_2")
+        return b.contiguous(x, name="features side by side")
+
+    return _with_images(model, images, Joint(0, over_pixels(see), "vision", from_data=True), (
+        Joint(text, Over(over_patches(), project), "vision"),
+    ))  # fmt: skip
+
+
+def paligemma(model: ModelSpec) -> Roots:
+    """SigLIP's embeddings; its last norm and one layer; words as they are."""
+    text, tower = first_of(model, "decoder"), "model.vision_tower"
+    images = image_elements(dict(model.config["vision_config"]))  # type: ignore[call-overload]
+
+    def see(b: Builder, x: Tensor) -> Tensor:
+        made = convolution(b, x, f"{tower}.embeddings.patch_embedding", ("B", grid(b), b.width))
+        return b.add(made, lookup(b, f"{tower}.embeddings.position_embedding", nothing(b, (1, grid(b))), (1, grid(b))))
+
+    def project(b: Builder, x: Tensor) -> Tensor:
+        x = b.norm(x, f"{tower}.post_layernorm")
+        return b.module(x, "model.multi_modal_projector.linear")
+
+    return _with_images(model, images, Joint(0, over_pixels(see), "vision", from_data=True), (
+        Joint(text, Over(over_patches(), project), "vision"),
+    ))  # fmt: skip
+
+
+def _with_images(model: ModelSpec, elements: int, see: Joint, behind: tuple[Joint, ...]) -> Roots:
+    """``see`` in front of the tower, ``behind`` it what leads to the features; then the words that take them in."""
+
+    def inputs(batch: int, seq: int, count: int, real: int) -> int:
+        return batch * (2 * seq * INT64 + count * elements * real)
+
+    text = first_of(model, "decoder")
+    return Roots((see, *behind, Joint(text, words_and_images(model), from_data=True)), inputs=inputs)  # type: ignore[arg-type]
+
+
+def qwen3_vl(model: ModelSpec) -> Roots:
+    """Patches plus learned positions, interpolated in fp32 from four neighbours; a merger behind the tower, and one for
+    each layer whose features go deep into the language model.
+
+    The deep mergers run inside the tower; they are counted with the last one, with which they share what they keep:
+    their input is kept by the block that follows it. What the language model does with deep features lives only between
+    its blocks.
+    """
+    text = first_of(model, "decoder")
+    vision = dict(model.config["vision_config"])  # type: ignore[call-overload]
+    cut = (
+        int(vision.get("in_channels", 3))
+        * int(vision.get("temporal_patch_size", 2))
+        * int(vision.get("patch_size", 16)) ** 2
+    )
+    square, stem = int(vision.get("spatial_merge_size", 2)) ** 2, "model.visual"
+    deep = len(tuple(vision.get("deepstack_visual_indexes", (8, 16, 24))))
+
+    def see(b: Builder, x: Tensor) -> Tensor:
+        width = patch_width(b)
+        made = convolution(b, x, f"{stem}.patch_embed.proj", ("B", patches(b), width))
+        neighbours: tuple[int | str, ...] = ("B", patches(b), 4)
+        weights = b.tape.new("interpolation weights", (*neighbours, 1), "fp32")
+        places = b.tape.new("neighbours", neighbours, "int64")
+        found = lookup(b, f"{stem}.pos_embed", places, neighbours)
+        here = total(b, b.multiply(found, weights, "weighted neighbours"), ("B", patches(b), width), "positions")
+        del found
+        return b.add(made, b.cast(here, made.dtype))
+
+    def merge(b: Builder, x: Tensor) -> Tensor:
+        features = [merged(b, x, f"{stem}.deepstack_merger_list.{index}", True) for index in range(deep)]
+        b.frame += features
+        made = merged(b, x, f"{stem}.merger", False)
+        del x
+        for feature in features:
+            made = joined(b, made, feature)
+        return b.contiguous(made, name="features side by side")
+
+    def merged(b: Builder, x: Tensor, name: str, after: bool) -> Tensor:
+        flat: tuple[int | str, ...] = ("B", patches(b) // square, square * patch_width(b))
+        made = b.norm(b.view(x, flat), f"{name}.norm") if after else b.view(b.norm(x, f"{name}.norm"), flat)
+        return b.module(b.activation("gelu", b.module(made, f"{name}.linear_fc1")), f"{name}.linear_fc2")
+
+    def inputs(batch: int, seq: int, count: int, real: int) -> int:
+        return batch * (2 * seq * INT64 + count * cut * real)
+
+    return Roots((
+        Joint(0, Over(lambda b: ("B", patches(b), cut), see), "vision", from_data=True),
+        Joint(text, Over(lambda b: ("B", patches(b), patch_width(b)), merge), "vision"),
+        Joint(text, words_and_images(model), from_data=True),  # type: ignore[arg-type]
+    ), inputs=inputs)  # fmt: skip
+
+
+def joined(b: Builder, x: Tensor, y: Tensor) -> Tensor:
+    """Both go on from here: one tensor in the place of two, without memory of its own."""
+    result = Tensor(x.storage, x.shape, x.dtype, base=x.base or x)
+    return b.tape.record(result, "features", [x, y], [], lambda g: [g, g])
 
 
 def gemma3(model: ModelSpec) -> Roots:
