@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from selector.cli import main, progress
+from selector.watched import watching
 
 
 class Terminal(io.StringIO):
@@ -60,3 +61,15 @@ def test_quick_answers_show_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", screen)
     assert main(["fit", "--model", "llama-3.2-1b", "--gpus", "4xA10", "--strategy", "ddp"]) == 0
     assert "·" not in screen.getvalue()
+
+
+def test_every_part_of_the_scores_is_watched(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Memory, speed, and speed held out by size: each is counted to its end."""
+    monkeypatch.chdir(Path(__file__).parents[1] / "docs" / "samples")
+    told: list[tuple[int, int]] = []
+    with watching(lambda done, of: told.append((done, of))):
+        assert main(["validate", "--cases", "my_runs.jsonl", "--format", "json"]) == 0
+    assert sum(done == of for done, of in told) == 3
+    assert '"tokens_per_s"' in capsys.readouterr().out

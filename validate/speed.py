@@ -15,7 +15,7 @@ import argparse
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import mean, median
 
@@ -152,11 +152,11 @@ class Report:
     skipped: tuple[tuple[str, str], ...]
 
 
-def report(path: str | None = None) -> Report:
-    """Scores of the package's cases, or of a file's."""
+def report(path: str | None = None, each: Callable[[Sequence[Case]], Iterable[Case]] = iter) -> Report:
+    """Scores of the package's cases, or of a file's. ``each`` hands the cases on one by one: who asks may count them."""
     skipped: list[tuple[str, str]] = []
     rows: dict[str, list[Row]] = defaultdict(list)
-    for case in read_cases(path):
+    for case in each(list(read_cases(path))):
         why = case.obstacle()
         row = None if why else predict(case)
         if row is None:
@@ -169,7 +169,7 @@ def report(path: str | None = None) -> Report:
         why = "; ".join(sorted({f"{i}: {w}" for i, w in skipped})[:3])
         raise InputError(f"no row can be scored ({why or 'the file has no row with a speed'})")
     fitted = [row.case for name in (DENSE,) for row in rows[name]]
-    seen = held_out(fitted) or everything
+    seen = held_out(each(fitted)) or everything
     return Report(
         score(f"{DENSE}: held out by size", seen),
         score("its baseline: median MFU, held out by size", seen, baseline(seen)),

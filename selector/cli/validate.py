@@ -122,7 +122,7 @@ def _cases(parsed: argparse.Namespace) -> int:
     report = published.evaluate(watched(list(published_cases.read(parsed.cases or None))))
     document = published.as_json(report)
     try:
-        found = speed.report(parsed.cases or None).headline
+        found = speed.report(parsed.cases or None, watched).headline
         names = ("n", "groups", "mape", "bias", "p90", "worst")
         document["by_quantity"]["tokens_per_s"] = {name: getattr(found, name) for name in names}
     except InputError:

@@ -35,6 +35,23 @@ def test_both_readmes_have_the_same_two_commands() -> None:
     assert code[0] == code[1] and len(code[0]) == 1
 
 
+def test_the_chinese_readme_says_what_readme_says() -> None:
+    """The same sections, blocks, commands and names; words beside them are the translation."""
+
+    def parts(name: str) -> tuple[int, list[tuple[str, str]], set[str]]:
+        text = (ROOT / name).read_text("utf-8")
+        blocks = re.findall(r"```(\w+)\n(.*?)\n```", text, re.DOTALL)
+        code = [(kind, re.sub(r"\s+#.*", "", block)) for kind, block in blocks]
+        return (
+            text.count("\n## "),
+            code,
+            set(re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))),
+        )
+
+    (sections, code, names), (theirs, their_code, their_names) = parts("README.md"), parts("README.zh.md")
+    assert sections == theirs and code == their_code and names <= their_names
+
+
 @pytest.mark.parametrize(
     ("page", "says"),
     [
