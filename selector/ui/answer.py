@@ -14,7 +14,7 @@ from estimators.values import dataclass
 from selector.report.recommendation import sections, settings_text
 from selector.report.text import METHOD_WORDS, by_verdict, speed
 from selector.report.tree_svg import tree_svg
-from selector.ui.html import Markup, badge, element, folded, join, listed, memory_bar, message, strategy, table
+from selector.ui.html import Markup, badge, element, flags, folded, join, listed, memory_bar, message, strategy, table
 from selector.ui.link import Values
 from selector.ui.questions import recommendation
 from selector.ui.texts import Words, has, words
@@ -190,7 +190,7 @@ def _why(found: Recommendation, language: str) -> str:
     if not say.knows(lines):
         parts.append(element("p", say("english.reasons"), "quiet"))
     sides = [element("div", Markup(picture), "picture")]
-    told = [element("p", say.of(found.headline), "headline")]
+    told = [element("p", flags(say.of(found.headline)), "headline")]
     for number, (title, lines) in enumerate(written.items()):
         told.append(
             folded(

@@ -89,7 +89,7 @@ def _findings(findings: Sequence[Finding], say: Words) -> Iterator[Markup]:
             (element("span", say(f"severity.{found.severity}"), f"badge {found.severity}"), element("code", place),
              element("b", found.where)), " ",
         )  # fmt: skip
-        fix = element("p", f"{say('check.fix')}: {say.of(found.fix)}") if found.fix else ""
+        fix = element("p", say("check.fix", fix=say.of(found.fix))) if found.fix else ""
         source = element("p", f"{found.rule} ({found.source})", "quiet")
         yield element("div", join((element("p", head), element("p", say.of(found.message)), fix, source)), "finding")
 

@@ -59,7 +59,7 @@ def _instant(a: Estimate, b: Estimate, name: str, language: str, opened: bool) -
         sign = "+" if gap > 0 else "−" if gap < 0 else ""
         where = "" if line.place == "gpu" else f" ({say.of(PLACE_WORDS[line.place])})"
         return (
-            join((element("b", say.of(line.name) + where), element("small", say.of(line.formula)))),
+            join((element("b", say.of(line.name) + where), element("small", " | ".join(map(say.of, line.formula.split(" | ")))))),
             category(line.category, say),
             readable(line.a_bytes), readable(line.b_bytes),
             element("span", sign + readable(abs(gap)) if gap else "–", "more" if gap > 0 else "less" if gap < 0 else ""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
@@ -19,6 +20,11 @@ class Markup(str):
 
 def text(value: object) -> Markup:
     return value if isinstance(value, Markup) else Markup(escape(str(value)))
+
+
+def flags(value: str) -> Markup:
+    """A text in which no line ends inside a flag of a command."""
+    return Markup(re.sub(r"(?<=\s)--[\w-]+", r'<span class="unbroken">\g<0></span>', escape(value)))
 
 
 def element(tag: str, content: object, classes: str = "", **attributes: str) -> Markup:

@@ -141,9 +141,10 @@ def _wire(
     """
     import gradio
 
-    quiet: dict[str, Any] = {"show_progress": "hidden", "queue": False}
-    many: dict[str, Any] = {**quiet, "trigger_mode": "multiple"}
     asked, answered, tab, made = (hidden[name] for name in ("asked", "answered", "tab", "made"))
+    # on one component: Gradio tells every one that may show progress, at each event and whether it shows or not
+    quiet: dict[str, Any] = {"show_progress": "hidden", "show_progress_on": asked, "queue": False}
+    many: dict[str, Any] = {**quiet, "trigger_mode": "multiple"}
     typed = gradio.on(
         [i.input for i in inputs], handlers.answer, inputs, top, api_name="answer", **quiet, trigger_mode="once"
     )
@@ -168,7 +169,9 @@ def _wire(
         chosen = panels[f"{name}.tab"].select(None, None, tab, js=f"() => '{name}'", **many)
         if name in LAZY:
             make_panel(chosen.then, name)
-    panels["fit.button"].click(handlers.fit, inputs, panels["fit"], show_progress="hidden", api_name="fit")
+    panels["fit.button"].click(
+        handlers.fit, inputs, panels["fit"], show_progress="hidden", show_progress_on=asked, api_name="fit"
+    )
     gradio.on(
         [panels["check.files"].change, panels["check.target"].input, panels["check.button"].click],
         handlers.check, [panels["check.files"], panels["check.target"], *inputs], panels["check"],

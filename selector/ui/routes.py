@@ -74,10 +74,24 @@ def application(local: bool) -> FastAPI:
     for language in LANGUAGES:
         gradio.mount_gradio_app(
             app, page(language, local), f"/{language}", max_file_size=MAX_BYTES, ssr_mode=False, show_error=False,
-            footer_links=[], theme=_theme(), css=asset("style.css"), head=f"<script>{asset('page.js')}</script>",
-            enable_monitoring=False,
+            footer_links=[], theme=_theme(), css=asset("style.css"), head=_head(),
+            enable_monitoring=False, **_without_history(),
         )  # fmt: skip
     return app
+
+
+def _head() -> str:
+    """No picture for the tab: the browser would ask for it again whenever the address follows the question."""
+    return f'<link rel="icon" href="data:,"><script>{asset("page.js")}</script>'
+
+
+def _without_history() -> dict[str, bool]:
+    """Gradio's record of runs in the browser, off: it writes every answer to disk, and nobody asked for it to be kept."""
+    import inspect
+
+    import gradio
+
+    return {"run_history": False} if "run_history" in inspect.signature(gradio.mount_gradio_app).parameters else {}
 
 
 def _theme() -> Any:

@@ -17,6 +17,7 @@ INSTALL = "the page needs Gradio: pip install 'dist-advisor[ui]'"
 PORT = 7860
 MOST_PORTS = 20  # tried when nobody chose one
 WARM = ("llama-8b", "qwen2.5-7b", "llama-70b", "mixtral-8x7b")
+WARM_METHODS = ("full", "lora", "qlora")
 
 
 def serve(host: str = "127.0.0.1", port: int | None = None) -> int:
@@ -64,15 +65,20 @@ def warm() -> None:
     from selector.ui.explain import explain
     from selector.ui.fields import FIELDS
     from selector.ui.files import files
+    from selector.ui.link import Values
     from selector.ui.pictures import svg
 
+    def form(**given: str) -> Values:
+        return tuple(given.get(field.name, "") for field in FIELDS)
+
     for model in WARM:
-        given = {"model": model, "gpus": "8xA100"}
-        values = tuple(given.get(field.name, "") for field in FIELDS)
-        for language in ("en", "zh"):
-            answer(values, language, False)
+        for method in WARM_METHODS:
+            values = form(model=model, gpus="8xA100", method=method)
+            for language in ("en", "zh"):
+                answer(values, language, False)
         explain(values, "en", False)
         files(values, "en", False)
+    answer(form(model=WARM[0], gpus="A10", host_memory="8GB"), "en", False)  # nothing fits: the ways out are searched
     if find_spec("matplotlib") is not None:
         for language in ("en", "zh"):
             svg("instants", values, False, False, language)

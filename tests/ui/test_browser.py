@@ -208,25 +208,32 @@ def test_nothing_comes_from_elsewhere(user: User) -> None:
 
 
 def test_an_answer_takes_at_most_300_ms(user: User) -> None:
-    """From the key to the new answer on the screen. The best of several: a busy machine can only make it longer."""
+    """From the key to the new answer on the screen: the slowest of several answers, in the best of three rounds, as a
+    machine that does other things can only make it longer."""
     user.open("/en/?model=llama-8b&gpus=8xA100")
     watch = """const field = document.querySelector('#field-seq_len input');
       field.addEventListener('input', () => { window.asked = performance.now() }, true);
       window.expect = (wanted) => { window.asked = window.told = undefined; window.wanted = wanted };
       new MutationObserver(() => {
         if (window.told === undefined && document.querySelector('#summary')?.textContent.includes(window.wanted))
-          window.told = performance.now();
+          requestAnimationFrame(() => { window.told ??= performance.now() });  // drawn with the next frame
       }).observe(document.body, {childList: true, subtree: true, characterData: true});"""
     user.js(watch)
-    taken = []
-    for tokens in (1024, 3072, 4096, 6144, 8192, 12288):
-        user.js("window.expect(arguments[0])", f" {tokens:,} tokens")
-        user.type("seq_len", str(tokens))
-        taken.append(user.wait(lambda: user.js("return window.told - window.asked")))
-    print(f"an answer takes {min(taken):.0f} to {max(taken):.0f} ms")
-    if min(taken) > 300 and os.getloadavg()[0] > 2 * (os.cpu_count() or 1):
-        pytest.skip(f"the machine is busy with other things (load {os.getloadavg()[0]:.0f}): {min(taken):.0f} ms")
-    assert min(taken) <= 300
+    rounds = []
+    for start in (1024, 1088, 1152):
+        taken = []
+        for tokens in (start, 3 * start, 4 * start, 6 * start, 8 * start, 12 * start):
+            user.js("window.expect(arguments[0])", f" {tokens:,} tokens")
+            user.type("seq_len", str(tokens))
+            taken.append(user.wait(lambda: user.js("return window.told - window.asked")))
+            time.sleep(0.4)  # what follows an answer, the address of the page, is not part of the next
+        rounds.append(max(taken))
+        print(f"an answer takes {min(taken):.0f} to {max(taken):.0f} ms")
+        if rounds[-1] <= 300:
+            break
+    if min(rounds) > 300 and os.getloadavg()[0] > 2 * (os.cpu_count() or 1):
+        pytest.skip(f"the machine is busy with other things (load {os.getloadavg()[0]:.0f}): {min(rounds):.0f} ms")
+    assert min(rounds) <= 300
 
 
 def call(base: str, name: str, data: list[Any]) -> list[Any]:
