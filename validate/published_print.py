@@ -47,7 +47,7 @@ def sections(found: Mapping[str, Any]) -> list[tuple[str, Sequence[Sequence[str]
     return [("Errors", [HEAD, *overall]),
             ("By method, strategy and stack", [HEAD, *split]), ("Verdicts", judged),
             ("Largest errors", rows),
-            (f"Not scored ({len(found['skipped'])} of {found['cases']})", skipped)]  # fmt: skip
+            *([(f"Not scored ({len(found['skipped'])} of {found['cases']})", skipped)] if found["skipped"] else [])]  # fmt: skip
 
 
 def markdown(found: Mapping[str, Any]) -> str:

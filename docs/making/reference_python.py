@@ -84,7 +84,7 @@ def _members(thing: type) -> list[str]:
     for name, value in vars(thing).items():
         if name.startswith("_"):
             continue
-        target = getattr(value, "func", getattr(value, "fget", value))
+        target = getattr(value, "func", getattr(value, "fget", getattr(value, "__wrapped__", value)))
         if inspect.isfunction(target) or isinstance(value, classmethod | staticmethod):
             target = getattr(value, "__func__", target)
             call = "" if target is not value and not isinstance(value, classmethod | staticmethod) else "()"

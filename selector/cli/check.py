@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = """examples:
   dist-advisor check ds_config.json
-  dist-advisor check .                       # the configurations in this folder, together
+  dist-advisor check .                       # this folder's configurations
   dist-advisor check accelerate.yaml args.json train.py --model llama-8b --gpus 8xA100
   dist-advisor check ds_config.json --fix
   dist-advisor check configs/*.json --format sarif --out findings.sarif

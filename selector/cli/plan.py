@@ -215,6 +215,9 @@ def _beyond(found: Plan) -> str:
     )
 
 
+BAR = 10  # columns of the bar of time, where there is room
+
+
 def draw(console: Console, found: Plan, said: list[str]) -> None:
     """The table of the terminal, with a bar of time against count."""
     from rich.table import Table
@@ -228,14 +231,17 @@ def draw(console: Console, found: Plan, said: list[str]) -> None:
         + (f"global batch {question.sequences:,} sequences or near it" if question.sequences else "batch grows with the GPUs"),
         style="bold",
     )  # fmt: skip
+    names = ["GPUs", "strategy", "batch", "days", "", "MFU", "per GPU", *(["cost"] if priced else []), "waits for"]
+    rows = [_cells(found, p, "", priced) for p in found.points]
+    taken = sum(max(len(cell) for cell in column) + 1 for column in zip(names, *rows, strict=True))
+    room = max(min(BAR, console.width - taken), 0)  # the bar takes what the figures leave
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    for name in ("GPUs", "strategy", "batch", "days", "", "MFU", "per GPU", "cost", "waits for"):
-        if name != "cost" or priced:
-            left = name in ("", "strategy", "waits for")
-            table.add_column(name, justify="left" if left else "right", no_wrap=True)
+    for name in names:
+        table.add_column(name, justify="left" if name in ("", "strategy", "waits for") else "right", no_wrap=True)
     longest = max((p.cost.days.expected for p in found.points), default=1.0)
-    for p in found.points:
-        table.add_row(*_cells(found, p, bar(p.cost.days.expected / longest, 10), priced))
+    for p, row in zip(found.points, rows, strict=True):
+        row[names.index("")] = bar(p.cost.days.expected / longest, room)
+        table.add_row(*row)
     console.print(table)
     for line in said:
         console.print(line)

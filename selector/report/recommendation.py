@@ -120,11 +120,12 @@ def _table(answer: Recommendation) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 1), show_header=True, header_style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=True, header_style="dim")
     longest = max(len(found.strategy) for found in answer.alternatives)
-    table.add_column("strategy", overflow="fold", min_width=min(longest, 34))
-    for title in ("verdict", "GPU GiB", "host GiB", "with"):
-        table.add_column(title, justify="right" if "GiB" in title else "left", overflow="fold")
+    table.add_column("strategy", overflow="fold", no_wrap=longest <= 34)
+    for title in ("verdict", "GPU GiB", "host GiB"):
+        table.add_column(title, justify="right" if "GiB" in title else "left", no_wrap=True)
+    table.add_column("with", overflow="fold")
     for found in answer.alternatives:
         estimate = found.estimate
         table.add_row(
@@ -137,7 +138,7 @@ def _table(answer: Recommendation) -> RenderableType:
 def _rejected(answer: Recommendation) -> RenderableType:
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 1), show_header=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(no_wrap=False, overflow="fold")
     table.add_column(overflow="fold", style="dim")
     by_reason: dict[str, list[str]] = {}

@@ -107,6 +107,16 @@ def test_tables_fit_80_columns(folder: Path, line: str) -> None:
     status, out, err = own([*line.split(), "-q"])
     assert status in (0, 1), err
     assert not [x for x in out.splitlines() if columns(x.rstrip()) > 80]
+    assert "…" not in out or not line.startswith(("plan", "recommend"))  # no figure is cut; long names may be
+
+
+def test_no_word_is_cut_at_80_columns(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings of what else there is, at 200 columns, stand there at 80 too."""
+    line = ["recommend", "--model", "llama-8b", "--gpus", "4xA10", "--team", "pytorch", "-q"]
+    narrow = own(line)[1]
+    monkeypatch.setenv("COLUMNS", "200")
+    wide = own(line)[1].partition("what else there is")[2].partition("settings")[0]
+    assert [word for word in wide.split() if word not in narrow] == []
 
 
 def columns(line: str) -> int:
