@@ -74,7 +74,7 @@ def _line(
     looks: dict[str, tuple[str, str]],
 ) -> None:
     """Expected values with the interval as a band; the mark says which strategy is fastest there."""
-    from matplotlib.ticker import LogLocator, NullFormatter
+    from matplotlib.ticker import FixedLocator, NullLocator
 
     counts = [p.gpus for p in points]
     axis.fill_between(
@@ -86,17 +86,21 @@ def _line(
         axis.plot([point.gpus], [expected], color=colour, marker=marker, markersize=7, linestyle="none", zorder=3,
                   markeredgecolor="white", label="_point")  # fmt: skip
     axis.set_yscale("log")
-    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if _decades(values) < 2.5 else (1.0,)))
+    axis.yaxis.set_major_locator(FixedLocator(_steps(values)))
     axis.yaxis.set_major_formatter(lambda v, _: f"{v:,.0f}" if v >= 1 else f"{v:g}")
-    axis.yaxis.set_minor_formatter(NullFormatter())
+    axis.yaxis.set_minor_locator(NullLocator())
     axis.grid(axis="y")
 
 
-def _decades(values: Sequence[tuple[float, float, float]]) -> float:
-    from math import log10
+def _steps(values: Sequence[tuple[float, float, float]]) -> list[float]:
+    """1, 2, 5, 10 ... around the values; more of them where they are near each other, powers of ten where they are not."""
+    from math import ceil, floor, log10
 
-    every = [v for triple in values for v in triple if v > 0]
-    return log10(max(every) / min(every)) if every else 1.0
+    every = [v for triple in values for v in triple if v > 0] or [1.0]
+    first, last = floor(log10(min(every))), ceil(log10(max(every)))
+    near = max(every) < 5 * min(every)
+    parts = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8) if near else (1, 2, 5) if last - first < 4 else (1,)
+    return [part * 10.0**e for e in range(first, last + 1) for part in parts]
 
 
 def _counts(axis: Axes, plan: Plan) -> None:

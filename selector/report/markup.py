@@ -31,6 +31,7 @@ code{font-size:.9em}
 svg.tree{display:block;width:100%;max-width:30rem;height:auto;margin:.5em 0}
 svg.plot{display:block;width:100%;max-width:34rem;height:auto}
 summary{cursor:pointer;padding:.25em 0}
+@media (min-width:30rem){table.stack td.k{width:34%}}
 @media (max-width:30rem){body{padding:12px}td,th{padding-right:.4em}
 table.stack thead{display:none}table.stack tr{display:block;border-bottom:1px solid #ccc;padding:.35em 0}
 table.stack td{display:block;border:0;padding:.05em 0;text-align:left;white-space:normal;overflow-wrap:anywhere}
