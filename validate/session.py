@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -171,8 +172,12 @@ def answers(
 ) -> list[Report]:  # fmt: skip
     """Several runs of one mode and one number of ranks in one start of the ranks, one after another.
 
-    A run that fails ends those after it: they have the same failure.
+    A run that fails ends those after it: they have the same failure. Raises ``MissingDependency`` without torch.
     """
+    if find_spec("torch") is None:
+        raise MissingDependency(
+            "validating starts the real engine, and torch is not installed: pip install 'dist-advisor[engines]'"
+        )
     first = made[0]
     tasks = tuple(one.task for one in made)
     job = Job(first.mode, "cuda" if first.device == "cuda" else "cpu", tasks, first.run.ranks, timeout + LATER,

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from importlib.util import find_spec
 
-from estimators.errors import InputError, short
+from estimators.errors import InputError, MissingDependency, short
 
 INSTALL = "the page needs Gradio: pip install 'dist-advisor[ui]'"
 PORT = 7860
@@ -23,10 +23,10 @@ WARM_METHODS = ("full", "lora", "qlora")
 def serve(host: str = "127.0.0.1", port: int | None = None) -> int:
     """Serve the page; returns 0 after Ctrl-C. ``port`` None: 7860, or the next one that is free; 0: any.
 
-    Raises ``InputError`` without Gradio, and for a host or port that cannot be used.
+    Raises ``MissingDependency`` without Gradio, ``InputError`` for a host or port that cannot be used.
     """
     if find_spec("gradio") is None:
-        raise InputError(INSTALL)
+        raise MissingDependency(INSTALL)
     local = is_loopback(host)
     listening = bound(host, port)
     address = f"http://{'[' + host + ']' if ':' in host else host}:{listening.getsockname()[1]}"

@@ -268,7 +268,7 @@ def test_without_the_extra_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(serve, "find_spec", lambda name: None)
-    assert main(["ui"]) == 2
+    assert main(["ui"]) == 3
     assert "pip install 'dist-advisor[ui]'" in capsys.readouterr().err
 
 

@@ -12,7 +12,7 @@ from estimators.errors import AdvisorError, InputError, MissingDependency, NotMo
 from estimators.memory import resolve
 from selector.cli import main
 from selector.configs import emit
-from validate import modes
+from validate import modes, session
 from validate.depth import at_depth, depth_of
 from validate.question import read
 from validate.report import Report
@@ -183,3 +183,14 @@ def test_a_snapshot_says_the_category_of_each_allocation() -> None:
     assert [f["name"] for f in found["device_traces"][0][0]["frames"]] == ["gradients", "mm"]
     assert found["segments"][0]["blocks"][0]["frames"][0]["name"] == "gradients"
     assert "frames" not in found["segments"][0]["blocks"][1]
+
+
+@pytest.mark.parametrize("arguments", [["made"], ["--self-check"]])
+def test_without_torch_it_says_what_to_install(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    emit(estimate("gpt2", "2xA10", "ddp"), tmp_path / "made")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    assert main(["validate", *arguments]) == 3
+    assert "pip install 'dist-advisor[engines]'" in capsys.readouterr().err
