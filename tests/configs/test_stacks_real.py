@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from runs import CLUSTER, LLAMA, ONE, name_of, of
 
 from estimators import AdvisorError, IllegalCombination, estimate
@@ -20,6 +22,7 @@ from estimators.memory import resolve
 from estimators.run import Run
 from estimators.stacks import NEWEST
 from selector.configs import axolotl, files_of, hyper, llamafactory, swift, torchtitan, torchtune, trainer
+from selector.configs.requirements import requirements
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts" / "stack_parsers"))
 from cases import STACKS, cases
@@ -45,6 +48,48 @@ def test_its_own_parser_has_accepted_every_configuration(package: str) -> None:
     assert record["version"] == NEWEST[package] and not record["refused"]
     unread = [case["name"] for digest, case in cases(package).items() if digest not in record["accepted"]]
     assert not unread, f"not read by {package}'s own parser: {unread[:5]}"
+
+
+@pytest.mark.parametrize("package", ["ms-swift", "llamafactory", "axolotl", "torchtitan", "torchtune", "trl"])
+def test_pip_can_install_what_is_asked_for(package: str) -> None:
+    """No line excludes what the stack's own wheel asks for: else pip finds nothing that satisfies both."""
+    asked = [r for r in map(Requirement, schema(package)["requires"]) if _applies(r)]
+    stack = {"ms-swift": "swift"}.get(package, package)
+    lines = {line for run in _installed(stack) for line in requirements(run).splitlines()}
+    assert any(line.startswith(f"{package}==") for line in lines)
+    for line in lines:
+        ours = Requirement(line.partition("#")[0])
+        theirs = SpecifierSet(",".join(str(a.specifier) for a in asked if a.name.lower() == ours.name.lower()))
+        for bound in ours.specifier:
+            agrees = theirs.contains(bound.version) if bound.operator == "==" else bound in set(theirs)
+            assert agrees, f"{line}: {package} asks for {theirs}"
+
+
+def _applies(asked: Requirement) -> bool:
+    """Without extras; but what an extra says of DeepSpeed holds for whoever installs it."""
+    return "extra" not in str(asked.marker) or asked.name in ("deepspeed", "flash-attn")
+
+
+def _installed(stack: str) -> list[Run]:
+    if stack.startswith("torcht"):
+        precision = "bf16" if stack == "torchtune" else "bf16-mixed"
+        return [resolve("llama-8b", CLUSTER, "fsdp-full-shard", stack=stack, precision=precision)]
+    extra = (
+        {"loss": "fused"},
+        {"attention": "flash"},
+        {"optimizer": "adamw-8bit"},
+        {"method": "qlora"},
+        {"method": "lora"},
+    )
+    return [*of(stack), *(resolve(LLAMA, CLUSTER, "zero2", stack=stack, **fields) for fields in extra)]
+
+
+def test_a_version_that_was_given_is_kept_where_the_stack_takes_it() -> None:
+    older = (("transformers", "5.6.0"), ("accelerate", "1.11.0"))
+    lines = requirements(resolve(LLAMA, CLUSTER, "ddp", stack="llamafactory", versions=older)).splitlines()
+    assert {"transformers==5.6.0", "accelerate==1.11.0"} <= set(lines)
+    lines = requirements(resolve(LLAMA, CLUSTER, "ddp", stack="llamafactory", versions=(("llamafactory", "0.9.2"),)))
+    assert "transformers  # in the version that llamafactory 0.9.2 asks for" in lines
 
 
 @pytest.mark.parametrize(
