@@ -39,6 +39,7 @@ def arguments(run: Run) -> dict[str, Any]:
         "datasets": [{"path": samples.FILE, "ds_type": "json", "type": "completion", "field": "text"}],
         "dataset_prepared_path": "prepared",
         "val_set_size": 0,
+        "auto_resume_from_checkpoints": True,
         "sequence_len": work.seq_len,
         "sample_packing": False,
         "pad_to_sequence_len": True,

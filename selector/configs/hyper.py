@@ -18,6 +18,19 @@ SAVE_EVERY = 50
 SEED = 42
 LORA_ALPHA_PER_RANK = 2  # peft scales adapters by alpha / rank
 
+# Name, value, reason: of what every file has alike.
+REASONS = (
+    (
+        "betas",
+        f"{BETAS[0]}, {BETAS[1]}",
+        "AdamW's for language models (Llama 2 paper); torch's own second one is 0.999",
+    ),
+    ("eps, weight decay", f"{EPS:g}, {WEIGHT_DECAY:g}", "torch's eps; no decay in a short fine-tuning"),
+    ("scheduler", "constant", "no warm-up to plan for: choose one once the number of steps is known"),
+    ("steps, save every", f"{STEPS}, {SAVE_EVERY}", "a first run; yours follow from your data"),
+    ("seed", str(SEED), "the same in every file"),
+)
+
 
 def learning_rate(run: Run) -> float:
     return LEARNING_RATE[run.workload.method]

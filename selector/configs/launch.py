@@ -19,13 +19,14 @@ TORCHRUN_RANK, ACCELERATE_RANK = (
 class Start:
     """``alone``: the words that start one node. ``each``: what every node of several runs; shell text, in which
     MASTER_ADDR, MASTER_PORT and NODE_RANK are set. ``before``: a shell line that comes first. ``resumes``: the
-    script takes ``--resume``.
+    script takes ``--resume``. ``again``: shell lines that make a requeued job go on, where the stack does not by itself.
     """
 
     alone: tuple[str, ...]
     each: str
     before: str = ""
     resumes: bool = True
+    again: str = ""
 
 
 def start_of(run: Run) -> Start:
@@ -53,14 +54,14 @@ def accelerate_start(script: tuple[str, ...], before: str = "", resumes: bool = 
     return Start((*words, *script), f"{shell.line(words)} {ACCELERATE_RANK} {shell.line(script)}", before, resumes)
 
 
-def with_variables(run: Run, words: tuple[str, ...], before: str, **more: str) -> Start:
+def with_variables(run: Run, words: tuple[str, ...], before: str, again: str = "", **more: str) -> Start:
     """A command that starts its own ranks from NPROC_PER_NODE, NNODES and NODE_RANK."""
     if run.ranks == 1:
-        return Start(words, shell.line(words), before, resumes=False)
+        return Start(words, shell.line(words), before, resumes=False, again=again)
     per_node = {"NPROC_PER_NODE": run.cluster.gpus_per_node, **more}
     alone = ("env", *(f"{name}={value}" for name, value in per_node.items()), *words)
     nodes = f'NNODES={run.cluster.nodes} NODE_RANK="$NODE_RANK"'
-    return Start(alone, f"env {nodes} {shell.line(alone[1:])}", before, resumes=False)
+    return Start(alone, f"env {nodes} {shell.line(alone[1:])}", before, resumes=False, again=again)
 
 
 def one_node(run: Run, start: Start) -> str:
@@ -92,16 +93,17 @@ def slurm(run: Run, start: Start) -> str:
         "requeue": None,
     }  # fmt: skip
     head = [f"#SBATCH --{name}" + ("" if value is None else f"={value}") for name, value in options.items()]
+    words = start.again or ('    set -- "$@" --resume' if start.resumes else "")
     again = [
         "# a job that was requeued goes on from its newest checkpoint",
-        'if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then set -- "$@" --resume; fi',
+        f'if [ "${{SLURM_RESTART_COUNT:-0}}" -gt 0 ]; then\n{words}\nfi',
     ]
     body = [
         "set -euo pipefail",
         'cd "${SLURM_SUBMIT_DIR:-.}"  # submit from this folder, on a file system that all nodes share',
         'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)',
         f"export MASTER_ADDR MASTER_PORT={PORT}",
-        *(again if start.resumes else []),
+        *(again if words else []),
         *(["# once, before the nodes look for it", start.before] if start.before else []),
         "# what stands in quotes is expanded on each node",
         "# shellcheck disable=SC2016",

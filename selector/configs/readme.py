@@ -9,6 +9,8 @@ from estimators.run import Run
 from estimators.units import gib
 from selector.configs import environment, hyper, saving
 from selector.configs.launch import Start
+from selector.configs.model_files import source_of
+from selector.configs.script import SCRIPTED
 
 ABOUT = {
     "train.py": "the training script; `--help` lists its arguments",
@@ -17,8 +19,15 @@ ABOUT = {
     "training_args.json": "arguments of the Trainer",
     "launch.sh": "starts the run on this node; arguments go to the script",
     "slurm.sh": "starts `launch.sh` on all nodes of a Slurm job: `sbatch slurm.sh`, from this folder",
-    "requirements.txt": "packages in the versions that were assumed",
-    "model/config.json": "the model's shapes, for `--random-weights`",
+    "requirements.txt": "packages in the versions that were assumed, or in the range that the stack asks for",
+    "model/config.json": "the model's shapes, for `--random-weights` and `dist-advisor validate`",
+    "llamafactory.yaml": "arguments of `llamafactory-cli train`",
+    "data/dataset_info.json": "where LLaMA-Factory finds `data/train.jsonl`",
+    "axolotl.yaml": "configuration of `axolotl train`",
+    "torchtune.yaml": "configuration of the recipe that `tune run` starts",
+    "titan_config.py": "the function that torchtitan loads by `--module titan_config --config run`",
+    "fsdp_config.json": "FSDP's settings, for swift's `--fsdp`",
+    "make_data.py": "writes `data/train.jsonl`, random words, where no such file is: put yours there",
     "plan.json": "the question, the strategy and the prediction, for `dist-advisor validate`",
     "README.md": "this page",
 }
@@ -58,6 +67,13 @@ def _run_it(run: Run, start: Start) -> str:
         last = run.cluster.nodes - 1
         lines += ["", "Without Slurm, start `launch.sh` on every node, each with its number:", "", "```bash",
                   f"MASTER_ADDR=address-of-node-0 NODE_RANK=0 ./launch.sh  # ... NODE_RANK={last} on the last", "```"]  # fmt: skip
+    source = source_of(run.model)
+    if source.count("/") == 1 and not source.startswith("/"):
+        lines += ["", f"The weights of `{source}` are downloaded on the first start. Where their owner wants a licence to be "
+                  "accepted, do that on the hub and run `hf auth login` once."]  # fmt: skip
+    if run.workload.stack not in SCRIPTED and run.workload.stack != "torchtitan":
+        lines += ["", "Your data goes to `data/train.jsonl`: an object with a `text` field a line. Until then random words "
+                  "are trained on."]  # fmt: skip
     return "\n".join(lines)
 
 
@@ -81,9 +97,14 @@ def _batch(run: Run) -> str:
     work = run.workload
     return (
         "## Batch\n\n"
-        f"{work.micro_batch} sequences a GPU and micro-step x {work.grad_accum} micro-steps x {run.ranks} GPUs = "
-        f"{hyper.global_batch(run)} sequences of {work.seq_len} tokens an optimizer step, the same in every file."
+        f"{_counted(work.micro_batch, 'sequence')} a GPU and micro-step x {_counted(work.grad_accum, 'micro-step')} x "
+        f"{_counted(run.ranks, 'GPU')} = {_counted(hyper.global_batch(run), 'sequence')} of {work.seq_len} tokens an "
+        "optimizer step, the same in every file."
     )
+
+
+def _counted(number: int, name: str) -> str:
+    return f"{number} {name}{'' if number == 1 else 's'}"
 
 
 def _values(run: Run) -> str:
@@ -98,6 +119,7 @@ def _values(run: Run) -> str:
     rows.append(f"| learning rate | {hyper.learning_rate(run)} | common for method {run.workload.method}; "
                 "no estimate depends on it: tune it |")  # fmt: skip
     rows.append(f"| gradient clipping | {hyper.GRADIENT_CLIPPING} | common; 0 turns it off |")
+    rows += [f"| {name} | {value} | {why} |" for name, value, why in hyper.REASONS]
     return "\n".join(rows)
 
 

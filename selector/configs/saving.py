@@ -5,8 +5,8 @@ from __future__ import annotations
 from estimators.memory import Estimate
 from estimators.run import Run
 from estimators.units import gib
-from estimators.workload import DTYPE_BYTES
-from selector.configs import hyper
+from selector.configs import hyper, stack_saving
+from selector.configs.saved_sizes import merged_bytes, whole_bytes
 from selector.configs.script import SCRIPTED, kind_of
 
 
@@ -14,7 +14,7 @@ def section(estimate: Estimate) -> str:
     """Markdown: checkpoints, the way to an ordinary model, restart."""
     run = estimate.run
     if run.workload.stack not in SCRIPTED:
-        return ""
+        return stack_saving.section(run)
     parts = ["## Checkpoints, and how the run becomes an ordinary model", "", _written(run), "", _gathered(run)]
     if run.workload.has_adapters:
         parts += ["", "Only the adapters are saved. To merge them into the base model:", "", "```bash", _MERGE, "```"]
@@ -28,21 +28,17 @@ AutoPeftModelForCausalLM.from_pretrained("checkpoints/model").merge_and_unload()
 EOF"""
 
 
-def whole_bytes(run: Run) -> int:
-    """A gathered checkpoint: every parameter in the dtype in which the engine stores it."""
-    dtype = run.settings.compute_dtype if run.strategy.engine == "deepspeed" else run.settings.param_dtype
-    if run.workload.has_adapters:
-        return sum(p.numel for _, p in run.model.named_parameters() if p.trainable) * DTYPE_BYTES[dtype]
-    return run.model.num_params * DTYPE_BYTES[dtype]
+def last(run: Run) -> str:
+    """The folder of the last checkpoint, as the script names it."""
+    names = {"trainer": f"checkpoint-{hyper.STEPS}", "deepspeed": f"global_step{hyper.STEPS}"}
+    return f"checkpoints/{names.get(kind_of(run), f'step-{hyper.STEPS:06d}')}"
 
 
 def _written(run: Run) -> str:
-    folder = {"trainer": "checkpoints/checkpoint-N", "deepspeed": "checkpoints/global_stepN"}
-    name = folder.get(kind_of(run), "checkpoints/step-N")
     return (
-        f"With `--save-every N` (default {hyper.SAVE_EVERY}) `{name}` is written: each rank writes its own part of "
-        "weights and optimizer states, nothing is gathered. On several nodes `checkpoints/` must lie on a file system "
-        "that all of them share."
+        f"Every {hyper.SAVE_EVERY} steps (`--save-every`) a checkpoint is written, the last one to `{last(run)}`: each "
+        "rank writes its own part of weights and optimizer states, nothing is gathered. On several nodes `checkpoints/` "
+        "must lie on a file system that all of them share."
     )
 
 
@@ -54,8 +50,8 @@ def _gathered(run: Run) -> str:
     )
     engine = run.strategy.engine
     if engine == "deepspeed":
-        where = "checkpoints/checkpoint-N" if kind_of(run) == "trainer" else "checkpoints"
-        full = gib(run.model.num_params * DTYPE_BYTES["fp32"] * 2, 1)
+        where = "checkpoints" if kind_of(run) == "deepspeed" else last(run)  # where DeepSpeed's `latest` lies
+        full = gib(merged_bytes(run), 1)
         return (
             f"{at_end}\n\nWithout that, or for fp32 weights, from any checkpoint and without a GPU:\n\n```bash\n"
             f"python {where}/zero_to_fp32.py {where} model-fp32 --safe_serialization\n```\n\n"
@@ -64,12 +60,12 @@ def _gathered(run: Run) -> str:
     if engine in ("fsdp1", "fsdp2") and kind_of(run) != "torch":
         return (
             f"{at_end}\n\nFrom any checkpoint, without a GPU:\n\n```bash\naccelerate merge-weights "
-            "checkpoints/checkpoint-N/pytorch_model_fsdp_0 merged\n```"
+            f"{last(run)}/pytorch_model_fsdp_0 merged\n```"
         )
     if kind_of(run) == "torch" and run.strategy.base != "single":
         return (
             f"{at_end}\n\nFrom any checkpoint, without a GPU:\n\n```bash\npython -m "
-            "torch.distributed.checkpoint.format_utils dcp_to_torch checkpoints/step-N merged.pt\n```"
+            f"torch.distributed.checkpoint.format_utils dcp_to_torch {last(run)} merged.pt\n```"
         )
     return at_end
 

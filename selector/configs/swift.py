@@ -33,6 +33,12 @@ SHARED_CLASSES = (
 )  # fmt: skip
 
 
+AGAIN = (
+    "    newest=$(find checkpoints -maxdepth 1 -name 'checkpoint-*' 2>/dev/null | sort -V | tail -n 1 || true)\n"
+    '    if [ -n "$newest" ]; then set -- "$@" --resume_from_checkpoint "$newest"; fi'
+)
+
+
 def arguments(run: Run) -> dict[str, Any]:
     """Argument -> value. Raises ``IllegalCombination`` for what swift has no word for."""
     hugging_face.check(run, "swift's command line")
@@ -43,6 +49,7 @@ def arguments(run: Run) -> dict[str, Any]:
         "attn_impl": hugging_face.ATTENTION[run.workload.attention],
         "dataset": [samples.FILE],
         "split_dataset_ratio": 0,
+        "add_version": False,  # checkpoints/checkpoint-N, and no folder of its own for each start
         "max_length": run.workload.seq_len,
         "truncation_strategy": "right",
         **_method(run),
@@ -140,4 +147,4 @@ def target(estimate: Estimate) -> tuple[dict[str, str], Start]:
     made = {**hugging_face.deepspeed_file(run), **samples.files(run, hyper.SEED, hyper.STEPS)}
     if run.strategy.engine in ("fsdp1", "fsdp2"):
         made["fsdp_config.json"] = json.dumps(fsdp(run), indent=2) + "\n"
-    return made, with_variables(run, words(run), samples.MAKE)
+    return made, with_variables(run, words(run), samples.MAKE, AGAIN)

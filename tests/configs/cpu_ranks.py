@@ -64,6 +64,20 @@ def _printed(folder: Path, ranks: int) -> list[str]:
     return [(folder / f"rank{rank}.log").read_text(encoding="utf-8", errors="replace") for rank in range(ranks)]
 
 
+def _launched() -> dict[str, str]:
+    """What ``accelerate launch --config_file accelerate.yaml`` tells its processes of the engine."""
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.utils import launch
+
+    parsed = launch_command_parser().parse_args(["--config_file", "accelerate.yaml", "train.py"])
+    checked, defaults, _ = _validate_launch_command(parsed)
+    if not checked.use_deepspeed:
+        return {}  # FSDP of accelerate wants a GPU
+    checked.deepspeed_fields_from_accelerate_config = ",".join(defaults.deepspeed_config)
+    _, environment = launch.prepare_deepspeed_cmd_env(checked)
+    return {name: value for name, value in environment.items() if name.startswith("ACCELERATE_")}
+
+
 def _rank(rank: int, ranks: int, port: int, folder: Path, arguments: list[str], answers: Connection) -> None:
     os.chdir(folder)
     log = os.open(f"rank{rank}.log", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
@@ -75,6 +89,8 @@ def _rank(rank: int, ranks: int, port: int, folder: Path, arguments: list[str], 
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
     )  # fmt: skip
     sys.argv = ["train.py", *arguments]
+    if Path("accelerate.yaml").exists():
+        os.environ.update(_launched())
     try:
         runpy.run_path("train.py", run_name="__main__")
         answers.send("")

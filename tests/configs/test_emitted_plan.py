@@ -78,6 +78,35 @@ def test_readme_says_what_comes_after_the_run() -> None:
     assert "merge_and_unload" in adapted
 
 
+@pytest.mark.parametrize(
+    ("stack", "strategy", "fields", "words"),
+    [
+        (
+            "swift",
+            "zero3",
+            {},
+            ("rank 0 gathers", "zero_to_fp32.py", "--resume_from_checkpoint", "same number of ranks"),
+        ),
+        ("swift", "ddp", {"method": "lora"}, ("swift export --adapters", "--merge_lora")),
+        ("swift", "fsdp-full-shard", {}, ("accelerate merge-weights",)),
+        ("llamafactory", "fsdp-full-shard", {"method": "lora"}, ("adapter_model.safetensors", "by itself")),
+        ("llamafactory", "zero2", {}, ("ordinary model", "zero_to_fp32.py", "by itself")),
+        ("axolotl", "fsdp-full-shard", {"precision": "bf16"}, ("merge-sharded-fsdp-weights", "by itself")),
+        ("axolotl", "ddp", {"method": "qlora"}, ("axolotl merge-lora",)),
+        ("torchtitan", "fsdp-full-shard", {}, ("starts from random weights", "initial_load_path", "safetensors")),
+        ("torchtune", "fsdp-full-shard", {"precision": "bf16"}, ("checkpoints/epoch_N", "resume_from_checkpoint=True")),
+    ],
+)
+def test_every_stack_says_how_its_run_ends_and_goes_on(
+    stack: str, strategy: str, fields: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    files = files_of(estimate("llama-8b", "8xA100-80GB", strategy, stack=stack, **fields))
+    page = files["README.md"]
+    for word in (*words, "## Checkpoints", "## Restart", "GiB"):
+        assert word in page, word
+    assert "configuration of the stack" not in page  # each file has its own line
+
+
 def test_a_recommendation_emits(tmp_path: Path) -> None:
     answer = recommend("llama-8b", "8xA100-80GB", strategy="zero3-offload")
     written = answer.emit(tmp_path / "run")
