@@ -25,6 +25,8 @@ from selector.watched import watched
 VERDICT_RANK = {"fits": 0, "tight": 1, "unknown": 1, "no": 2}
 EIGHT_BIT = "adamw-8bit"
 UNKNOWN_ROOM = 0.5  # of the card, for parameters, gradients and states: the rest is left to activations nobody counted
+# The loss that saves logits, where it is not the fused one: what the stack's own files have a word for.
+FRUGAL_LOSS = {"torchtitan": "chunked", "torchtune": "chunked", "llamafactory": ""}
 NEARLY = 1.25  # of the card: within it smaller buffers may help
 # Buffers of a tenth of the engine's defaults, or less: slower by more, smaller messages and optimizer calls.
 SMALL_BUFFERS = {
@@ -135,9 +137,10 @@ def candidates(question: Question) -> tuple[list[Candidate], list[Rejection]]:
 def writable(question: Question, answer: Candidate | Rejection, method: str, rank: int) -> Candidate | Rejection:
     """A candidate that its stack has words for: as it is, in plain bf16 where nobody asked for a precision, or out.
 
-    Asked only of stacks with files of their own; our scripts can be written for every strategy of theirs.
+    Asked only of stacks with files of their own; our scripts can be written for every strategy of theirs. A strategy
+    that the user named stays in any case: what it lacks is said when it is written.
     """
-    if isinstance(answer, Rejection) or question.strategy is not None:
+    if isinstance(answer, Rejection):
         return answer
     why = no_words(answer.estimate)
     if not why:
@@ -146,7 +149,7 @@ def writable(question: Question, answer: Candidate | Rejection, method: str, ran
         plain = best_settings(question.changed(precision="bf16"), answer.strategy, method, rank)
         if isinstance(plain, Candidate) and not no_words(plain.estimate):
             return replace(plain, settings={"precision": "bf16", **plain.settings})
-    return Rejection(answer.name, why)
+    return answer if question.strategy is not None else Rejection(answer.name, why)
 
 
 def no_words(estimate: Estimate) -> str:
@@ -252,7 +255,8 @@ def as_asked(question: Question, strategy: Strategy, fixed: Mapping[str, Any], r
 def concessions(fixed: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Groups of free kernel settings, from none to all; what the user gave is in none of them."""
     yield {}
-    loss = {} if "loss" in fixed else {"loss": "fused"}
+    kernel = FRUGAL_LOSS.get(str(fixed.get("stack")), "fused")
+    loss = {} if "loss" in fixed or not kernel else {"loss": kernel}
     if loss:
         yield loss
     if "optimizer" not in fixed:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
+from typing import Any
 
 from selector.cli.following import question_words, say_next
 from selector.cli.output import check_format, emit, emit_page, picture
@@ -41,6 +43,8 @@ def run(parsed: argparse.Namespace) -> int:
     from selector.launch import started
 
     model, cluster, fields = question_of(parsed)
+    if parsed.emit:
+        _check_stack(fields)
     answer = recommend(
         model, cluster, team=parsed.team, deepspeed_experience=parsed.deepspeed_experience, policy=parsed.policy,
         goal=parsed.goal, allow=parsed.allow, global_batch=parsed.global_batch, strategy=parsed.strategy, **fields,
@@ -60,12 +64,33 @@ def run(parsed: argparse.Namespace) -> int:
 
         emit(parsed, {}, rows(answer) if parsed.format != "table" else [], lambda c: c.print(answer), notes)
     picture(parsed, answer.plot)
+    if written is not None and not parsed.quiet:
+        start = "sbatch slurm.sh" if cluster.nodes > 1 else "./launch.sh"
+        print(f"note: {len(written)} files in {parsed.emit}; README.md says what each is; {start} starts the run",
+              file=sys.stderr)  # fmt: skip
     if parsed.emit and answer.estimate is not None:
         say_next(parsed, f"validate {shlex.quote(parsed.emit)}")
-    elif answer.estimate is not None and answer.choice is not None:
+    elif answer.estimate is not None and answer.choice is not None and _is_written(fields):
         say_next(parsed, f"recommend {question_words(parsed)}{_choice_words(parsed)} --emit run/")
     fits = answer.estimate is not None and answer.estimate.verdict in ("fits", "tight")
     return 1 if parsed.require_fit and not fits else 0
+
+
+def _check_stack(fields: dict[str, Any]) -> None:
+    """Before anything is computed: whether files can be written for the stack."""
+    from estimators.workload import STACKS
+    from selector.configs.bundle import check_stack
+
+    if fields.get("stack") in STACKS:
+        check_stack(fields["stack"])
+
+
+def _is_written(fields: dict[str, Any]) -> bool:
+    if fields.get("stack") is None:
+        return True
+    from selector.configs.bundle import is_written
+
+    return is_written(fields["stack"])
 
 
 def _choice_words(parsed: argparse.Namespace) -> str:

@@ -14,7 +14,6 @@ from selector.configs.launch import Start, files, start_of
 from selector.configs.model_files import config_json
 from selector.configs.plan import plan_json
 from selector.configs.readme import readme
-from selector.configs.refusal import refuse
 from selector.configs.requirements import requirements
 from selector.configs.script import SCRIPTED, kind_of, script
 from selector.configs.yaml_text import dump
@@ -47,9 +46,22 @@ def _own(estimate: Estimate) -> Made:
     stack = estimate.run.workload.stack
     if stack in SCRIPTED:
         return _scripted(estimate)
-    if stack not in TARGETS:
-        raise refuse(estimate.run, "no configuration of this stack is written here", "give --stack torch or trainer")
+    check_stack(stack)
     return TARGETS[stack](estimate)
+
+
+def is_written(stack: str) -> bool:
+    """Whether files are written for a stack; the others are estimated only."""
+    return stack in SCRIPTED or stack in TARGETS
+
+
+def check_stack(stack: str) -> None:
+    """Raise ``IllegalCombination`` for a stack that is estimated and that no files are written for."""
+    if not is_written(stack):
+        raise IllegalCombination(
+            f"stack {stack} is estimated, and no files are written for it: its runs are Python of your own. Files are "
+            f"written for {', '.join((*SCRIPTED, *TARGETS))}: --stack torch drives the same engines from one script"
+        )
 
 
 def _scripted(estimate: Estimate) -> Made:

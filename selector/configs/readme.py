@@ -60,7 +60,8 @@ def _run_it(run: Run, start: Start) -> str:
     first = "sbatch slurm.sh" if run.cluster.nodes > 1 else "./launch.sh"
     lines = ["## Run it", "", "```bash", "pip install -r requirements.txt", first]
     if start.resumes:
-        lines += [f"{first} --random-weights --steps 5  # downloads nothing: memory and speed only"]
+        if run.workload.method != "qlora":  # quantised weights come from a checkpoint
+            lines += [f"{first} --random-weights --steps 5  # downloads nothing: memory and speed only"]
         lines += [f"{first} --data texts.jsonl          # your data: one object with a 'text' field a line"]
     lines += ["dist-advisor validate .                # measured beside predicted", "```"]
     if run.cluster.nodes > 1:
@@ -69,9 +70,12 @@ def _run_it(run: Run, start: Start) -> str:
                   f"MASTER_ADDR=address-of-node-0 NODE_RANK=0 ./launch.sh  # ... NODE_RANK={last} on the last", "```"]  # fmt: skip
     source = source_of(run.model)
     if source.count("/") == 1 and not source.startswith("/"):
-        lines += ["", f"The weights of `{source}` are downloaded on the first start. Where their owner wants a licence to be "
+        what = "tokenizer of `{}` is" if run.workload.stack == "torchtitan" else "weights of `{}` are"
+        lines += ["", f"The {what.format(source)} downloaded on the first start. Where their owner wants a licence to be "
                   "accepted, do that on the hub and run `hf auth login` once."]  # fmt: skip
-    if run.workload.stack not in SCRIPTED and run.workload.stack != "torchtitan":
+    if run.workload.stack == "torchtitan":
+        lines += ["", "The data is C4, streamed from the hub, as in torchtitan's own configuration of this model."]
+    elif run.workload.stack not in SCRIPTED:
         lines += ["", "Your data goes to `data/train.jsonl`: an object with a `text` field a line. Until then random words "
                   "are trained on."]  # fmt: skip
     return "\n".join(lines)

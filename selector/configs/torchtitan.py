@@ -73,6 +73,7 @@ def settings(run: Run) -> dict[str, str]:
         "compile.enable": str(work.compile),
         "checkpoint.enable": "True",
         "checkpoint.interval": str(hyper.SAVE_EVERY),
+        "checkpoint.last_save_model_only": "True",
         "checkpoint.last_save_in_hf": "True",
         "debug.seed": str(hyper.SEED),
     }

@@ -21,6 +21,7 @@ from estimators import AdvisorError, IllegalCombination, estimate
 from estimators.memory import resolve
 from estimators.run import Run
 from estimators.stacks import NEWEST
+from selector.cli import main
 from selector.configs import axolotl, files_of, hyper, llamafactory, swift, torchtitan, torchtune, trainer
 from selector.configs.requirements import requirements
 
@@ -190,6 +191,17 @@ def test_torchtitan_sets_attributes_that_exist(strategy: str) -> None:
         assert degrees[0] * degrees[1] == run.ranks
 
 
+@pytest.mark.parametrize("stack", ["litgpt", "composer"])
+def test_a_stack_without_files_is_said_before_anything_is_written(
+    stack: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And is not suggested: what follows a recommendation for it is no --emit."""
+    words = ["recommend", "--model", "llama-8b", "--gpus", "8xA100-80GB", "--stack", stack]
+    assert main([*words, "--emit", str(tmp_path / "run")]) == 2
+    assert "no files are written for it" in capsys.readouterr().err and not list(tmp_path.iterdir())
+    assert main(words) == 0 and "--emit" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("stack", "strategy", "fields", "reason"),
     [
@@ -200,7 +212,8 @@ def test_torchtitan_sets_attributes_that_exist(strategy: str) -> None:
         ("llamafactory", "zero3", {"precision": "bf16"}, "pure_bf16"),
         ("torchtitan", "fsdp-full-shard", {}, "has a config for"),
         ("torchtune", "ddp", {}, "has no model"),
-        ("composer", "fsdp-full-shard", {}, "no configuration of this stack"),
+        ("composer", "fsdp-full-shard", {}, "no files are written for it.* torch, deepspeed, .*axolotl"),
+        ("litgpt", "fsdp1-full-shard", {}, "no files are written for it"),
     ],
 )
 def test_refusals_say_why(stack: str, strategy: str, fields: dict[str, Any], reason: str) -> None:

@@ -478,6 +478,22 @@ def test_stacks_with_files_of_their_own_start_from_the_folder(
     assert json.loads(capsys.readouterr().out)["commands"]["launch"] == "bash run/launch.sh"
 
 
+@pytest.mark.parametrize(
+    ("stack", "model", "gpus", "strategy"),
+    [
+        ("torchtitan", "llama-3.1-70b", "8x8xH100", "fsdp-hybrid-shard:shard=8"),
+        ("axolotl", "mistral-7b", "8xA100-80GB", "fsdp-full-shard"),
+        ("llamafactory", "llama-8b", "4xA100-40GB", "zero3"),
+    ],
+)
+def test_a_named_strategy_gets_what_its_stack_has_words_for(stack: str, model: str, gpus: str, strategy: str) -> None:
+    """Settings that nobody gave are free: no fused loss for torchtitan, no fp32 weights for Axolotl."""
+    from selector.configs import files_of
+
+    answer = recommend(model, gpus, stack=stack, strategy=strategy)
+    assert answer.strategy == strategy and "README.md" in files_of(answer)
+
+
 def test_a_stack_that_cannot_say_it_is_named_before_memory() -> None:
     """GPT-2 of 0.5 GB on 22 GiB: torchtitan has no configuration for it, which is not a question of memory."""
     answer = recommend("gpt2", "A10", stack="torchtitan")

@@ -25,12 +25,13 @@ def load_model(random_weights):
     common = {"dtype": getattr(torch, LOAD_DTYPE), "attn_implementation": ATTENTION}
     common |= {"quantization_config": quantisation()}  # when: quantised
     common |= {"device_map": {"": int(os.environ.get("LOCAL_RANK", 0))}}  # when: placed
+    trust = {"trust_remote_code": TRUST_REMOTE_CODE}
     if random_weights:
         raise SystemExit("quantised weights come from a checkpoint: leave --random-weights out")  # when: quantised
-        config = transformers.AutoConfig.from_pretrained("model", trust_remote_code=TRUST_REMOTE_CODE)
-        model = auto_class.from_config(config, trust_remote_code=TRUST_REMOTE_CODE, **common)
+        config = transformers.AutoConfig.from_pretrained("model", **trust)  # unless: quantised
+        model = auto_class.from_config(config, **trust, **common)  # unless: quantised
     else:
-        model = auto_class.from_pretrained(MODEL, trust_remote_code=TRUST_REMOTE_CODE, **common)
+        model = auto_class.from_pretrained(MODEL, **trust, **common)
     fuse_loss(model)  # when: fused_loss
     model.config.use_cache = False  # keys and values are for generation
     return model
