@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from html import escape
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from estimators.errors import AdvisorError, MissingDependency, UnknownName
 from selector.chinese import CHINESE, said
+from selector.plots.style import INSTALL
 from selector.ui.answer import about, estimates_of, kindly
 from selector.ui.explain import two
 from selector.ui.html import Markup, element, join
@@ -75,6 +77,8 @@ def pictures(values: Values, language: str, local: bool) -> str:
 
 
 def _pictures(values: Values, language: str, local: bool) -> str:
+    if find_spec("matplotlib") is None:
+        raise MissingDependency(INSTALL)
     say = words(language)
     shown = [_figure(name, f"{query(values)}&language={language}", say) for name in PICTURES]
     note = "" if _has_words(language) else element("p", say("plots.english"), "quiet")
@@ -85,10 +89,7 @@ def _has_words(language: str) -> bool:
     """Whether this machine can draw the words of that language."""
     from selector.plots.chinese import font
 
-    try:
-        return language != CHINESE or font() is not None
-    except MissingDependency:  # each picture says so
-        return True
+    return language != CHINESE or font() is not None
 
 
 def _figure(name: str, asked: str, say: Words) -> Markup:

@@ -20,7 +20,7 @@ from selector.chinese import said
 from selector.cli import main
 from selector.report.tree_svg import PLACES, tree_svg, way
 from selector.tree.data import LEAVES, QUESTIONS
-from selector.ui import checking, serve
+from selector.ui import checking, pictures, serve
 from selector.ui.answer import answer
 from selector.ui.explain import explain
 from selector.ui.fields import FIELDS, NAMES
@@ -270,6 +270,13 @@ def test_without_the_extra_it_says_what_to_install(
     monkeypatch.setattr(serve, "find_spec", lambda name: None)
     assert main(["ui"]) == 3
     assert "pip install 'dist-advisor[ui]'" in capsys.readouterr().err
+
+
+def test_a_page_without_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "find_spec", lambda name: None)
+    for language in LANGUAGES:
+        made = pictures.pictures(form(model="llama-8b", gpus="4xA10"), language, True)
+        assert made.count("dist-advisor[plots]") == 1 and "<img" not in made
 
 
 def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
