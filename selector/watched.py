@@ -24,6 +24,11 @@ def watched(things: Sequence[Thing]) -> Iterator[Thing]:
         told(len(things), len(things))
 
 
+def in_steps(*steps: Callable[[], Thing]) -> list[Thing]:
+    """What each step gives, one after the other; who watches is told before each and when all are done."""
+    return [step() for step in watched(steps)]
+
+
 @contextmanager
 def watching(told: Told) -> Iterator[None]:
     """``told`` hears of everything that is ``watched`` inside, in this thread."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from pathlib import Path
 
@@ -45,6 +46,17 @@ def test_a_bar_comes_and_goes(
     first, _, _ = screen.getvalue().partition("note:")
     assert " of " in first and "·" in first and not left_on_screen(first)
     assert "█" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("more", [["--plot", "made.svg"], ["--format", "html", "--out", "made.html"]])
+def test_pictures_are_counted(more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(progress, "DELAY_SECONDS", -1.0)
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    assert main(["estimate", "--model", "gpt2", "--gpus", "A10", *more]) == 0
+    assert re.search(r"· 0 of [34]", screen.getvalue())
 
 
 def test_no_bar_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:

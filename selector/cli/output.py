@@ -65,8 +65,13 @@ def picture(parsed: argparse.Namespace, draw: Callable[[], Figure]) -> None:
     """Write the picture that ``--plot`` asks for; :func:`check_format` has looked at its name already."""
     if getattr(parsed, "plot", None):
         from selector.plots import save
+        from selector.plots.style import ready
+        from selector.watched import watched
 
-        save(draw(), parsed.plot)
+        made: list[Figure] = []
+        steps: list[Callable[[], None]] = [ready, lambda: made.append(draw()), lambda: save(made[0], parsed.plot)]
+        for step in watched(steps):
+            step()
         if not parsed.quiet:
             print(f"the picture is in {parsed.plot}", file=sys.stderr)
 

@@ -69,6 +69,13 @@ SETTINGS: Mapping[str, Any] = {
 _LOCK = threading.RLock()  # matplotlib's settings belong to the process
 
 
+def ready() -> None:
+    """Import what a picture needs, which takes as long as drawing one. Raises ``MissingDependency``."""
+    with settings():
+        import matplotlib.backends.backend_agg
+        import matplotlib.figure  # noqa: F401
+
+
 @contextmanager
 def settings() -> Iterator[None]:
     """matplotlib with this project's look. Raises ``MissingDependency`` without matplotlib."""

@@ -11,6 +11,7 @@ from estimators.units import gib
 from selector.report import numbers, pictures
 from selector.report.markup import bullets, page, paragraph, section, table, verdict
 from selector.report.text import headline, speed
+from selector.watched import in_steps
 
 
 def estimates_page(
@@ -18,7 +19,10 @@ def estimates_page(
 ) -> str:
     """One self-contained file: the question, every strategy, and the first of them term by term."""
     best = estimates[0]
-    drawn = pictures.strategies(estimates) if len(estimates) > 1 else ""
+    _, drawn, memory, clock = in_steps(
+        pictures.ready, lambda: pictures.strategies(estimates) if len(estimates) > 1 else "",
+        lambda: pictures.memory(best), lambda: pictures.clock(best),
+    )  # fmt: skip
     out = table(("strategy", "why not"), list(left_out.items()), stack=True)
     return page(
         f"{model.name}: what {len(estimates)} strategies need",
@@ -29,7 +33,7 @@ def estimates_page(
             section(
                 f"{best.strategy}, term by term",
                 f"<p>{verdict(best.verdict)} {escape(best.reason)}</p>",
-                f'<div class="pictures">{pictures.memory(best)}{pictures.clock(best)}</div>',
+                f'<div class="pictures">{memory}{clock}</div>',
                 "<h3>Memory</h3>", numbers.bytes_of(best), "<h3>By instant</h3>", numbers.instants(best),
                 "<h3>What is alive at the peak</h3>", numbers.terms(best), "<h3>Time</h3>", numbers.seconds(best),
             ),

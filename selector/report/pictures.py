@@ -21,6 +21,15 @@ def has_matplotlib() -> bool:
         return False
 
 
+def ready() -> str:
+    """Import what pictures need: the first step of a page."""
+    if has_matplotlib():
+        from selector.plots.style import ready as imported
+
+        imported()
+    return ""
+
+
 def memory(estimate: Estimate, width: float = PHONE) -> str:
     """Memory of one GPU by instant."""
     if not has_matplotlib():

@@ -14,6 +14,7 @@ from selector.report.markup import bullets, facts, page, paragraph, pre, section
 from selector.report.recommendation import settings_text
 from selector.report.text import speed
 from selector.report.tree_svg import tree_svg
+from selector.watched import in_steps
 
 if TYPE_CHECKING:
     from selector.recommendation import Recommendation
@@ -28,6 +29,7 @@ def recommendation_page(answer: Recommendation) -> str:
     looked = [estimate, *(r.estimate for r in answer.rejected), *(a.estimate for a in answer.alternatives)]
     kept = [e for e in looked if e is not None][:1]
     title = f"{answer.question.model.name}: {answer.strategy or 'nothing fits'}"
+    drawn = _drawn(answer)
     return page(
         title,
         (
@@ -36,10 +38,11 @@ def recommendation_page(answer: Recommendation) -> str:
             section("Answer", _answer(answer, estimate)),
             section("Why", bullets(answer.reasons)),
             section("The path through the tree", _path(answer)),
-            _numbers(estimate),
+            _numbers(estimate, *drawn[:2]),
             section("Rejected", _rejected(answer)),
             section(
-                "What else there is" if answer.choice else "What would work, and what came nearest", _others(answer)
+                "What else there is" if answer.choice else "What would work, and what came nearest",
+                _others(answer, drawn[2]),
             ),
             section("Files to run", _files(answer)),
             section("How far to trust it", numbers.accuracy(kept)),
@@ -89,10 +92,20 @@ def _path(answer: Recommendation) -> str:
     return drawn + table(("question", "answer", "because", "source"), steps, stack=True)
 
 
-def _numbers(estimate: Estimate | None) -> str:
+def _drawn(answer: Recommendation) -> tuple[str, str, str]:
+    """The pictures: memory and the clock of the choice, and what else was looked at."""
+    estimate, looked = answer.estimate, looked_at(answer)
+    _, memory, clock, beside = in_steps(
+        pictures.ready, lambda: pictures.memory(estimate) if estimate else "",
+        lambda: pictures.clock(estimate) if estimate else "", lambda: pictures.strategies(looked) if looked else "",
+    )  # fmt: skip
+    return memory, clock, beside
+
+
+def _numbers(estimate: Estimate | None, memory: str, clock: str) -> str:
     if estimate is None:
         return ""
-    drawn = f'<div class="pictures">{pictures.memory(estimate)}{pictures.clock(estimate)}</div>'
+    drawn = f'<div class="pictures">{memory}{clock}</div>'
     return section(
         "Numbers", drawn, "<h3>Memory</h3>", numbers.bytes_of(estimate), "<h3>By instant</h3>", numbers.instants(estimate),
         "<h3>What is alive at the peak</h3>", numbers.terms(estimate), "<h3>Time</h3>", numbers.seconds(estimate),
@@ -106,14 +119,12 @@ def _rejected(answer: Recommendation) -> str:
     return table(("strategy", "why not"), [(", ".join(names), why) for why, names in by_reason.items()], stack=True)
 
 
-def _others(answer: Recommendation) -> str:
+def _others(answer: Recommendation, drawn: str) -> str:
     rows = [
         (a.strategy, f"verdict:{a.estimate.verdict}", gib(a.estimate.gpu.process.expected), gib(a.estimate.host.expected, 0),
          settings_text(a.changes), a.why)
         for a in answer.alternatives
     ]  # fmt: skip
-    looked = looked_at(answer)
-    drawn = pictures.strategies(looked) if looked else ""
     return table(("strategy", "verdict", "GPU GiB", "host GiB", "with", "why"), rows, stack=True) + drawn
 
 
