@@ -95,6 +95,8 @@ class Cluster:
     network_bits_per_s: float | None = None  # per GPU
     interconnect: str | None = None  # nvlink or pcie inside a node
     price_per_gpu_hour: float | None = None
+    tflops: float | None = None  # dense, in the dtype that computes; stands in for the catalogue's
+    bandwidth_gb_per_s: float | None = None  # of a card's memory, likewise
     notes: tuple[str, ...] = field(default=())
     calibration: Calibration | None = None  # what such a machine measured of itself
 
@@ -125,12 +127,15 @@ def parse_cluster(
     interconnect: str | None = None,
     price: str | float | None = None,
     gpu_memory: str | int | None = None,
+    tflops: str | float | None = None,
+    bandwidth: str | float | None = None,
     calibration: Calibration | None = None,
 ) -> Cluster:
     """``"2x8xH100"`` and the facts that are known -> ``Cluster``.
 
     ``host_memory`` and ``nvme`` are per node, ``network`` in Gbit/s per GPU (``"50GB/s"`` is read as bytes),
-    ``price`` per GPU-hour. ``gpu_memory`` stands in for the catalogue's size and makes any name a card.
+    ``price`` per GPU-hour. ``gpu_memory`` stands in for the catalogue's size and makes any name a card; ``tflops`` and
+    ``bandwidth`` (GB/s) stand in for its rates, so that such a card has a time too.
     ``calibration`` (``estimators.calibration.load``) is used where it is of this card.
 
     Raises ``UnknownName`` for a card that no catalogue has, ``InputError`` for everything else that cannot be used.
@@ -149,7 +154,8 @@ def parse_cluster(
         raise UnknownName("interconnect", str(interconnect), INTERCONNECTS, "(nvlink or pcie)")
     return _cluster(
         gpu, gpus_per_node, nodes, _size(host_memory, "host memory"), _size(nvme, "NVMe"), _rate(network),
-        None if interconnect is None else str(interconnect).lower(), _price(price), notes,
+        None if interconnect is None else str(interconnect).lower(), _price(price),
+        _figure(tflops, "tflops", "dense TFLOPS, like 312"), _figure(bandwidth, "bandwidth", "GB/s, like 2039"), notes,
         calibration,
     )  # fmt: skip
 
@@ -310,6 +316,18 @@ def _price(value: str | float | None) -> float | None:
     if not 0 <= price <= 1e6:
         raise InputError(f"price: {short(_text(value))} is not a price; give it per GPU-hour, like 2.5")
     return price
+
+
+def _figure(value: str | float | None, what: str, example: str) -> float | None:
+    if value is None:
+        return None
+    try:
+        figure = float(_text(value)[:MAX_TEXT])
+    except ValueError:
+        figure = -1.0
+    if not 0 < figure <= 1e6:
+        raise InputError(f"{what}: {short(_text(value))} is not a rate; give {example}")
+    return figure
 
 
 def _text(value: object) -> str:

@@ -65,8 +65,9 @@ class Candidate:
         return self.estimate.verdict
 
     @property
-    def tier(self) -> tuple[int, float, int]:
-        """What comes before any speed: no offload that is not needed, it fits for sure, by the preferred method.
+    def tier(self) -> tuple[bool, int, float, int]:
+        """What comes before any speed: host RAM that machines usually have, where nobody said how much there is; no
+        offload that is not needed; it fits for sure; by the preferred method.
 
         A tight run without offload stands before a sure one with it: it is expected to fit, so nothing is needed. Where
         activations are not known and little room is left for them, the more room the better.
@@ -74,7 +75,7 @@ class Candidate:
         verdict: float = VERDICT_RANK[self.verdict]
         if self.verdict == "unknown" and not has_room(self.estimate):
             verdict += self.estimate.gpu.process.expected / self.estimate.gpu.capacity
-        return offload_rank(self.strategy), verdict, self.method_rank
+        return improbable(self.estimate), offload_rank(self.strategy), verdict, self.method_rank
 
     @property
     def other_optimizer(self) -> bool:
@@ -127,7 +128,7 @@ def candidates(question: Question) -> tuple[list[Candidate], list[Rejection]]:
             smaller = with_knobs(question, strategy, answer, method, rank)
             if smaller is not None:
                 found.append(smaller)
-        if any(c.tier[:2] == (0, 0) for c in found):
+        if any(c.tier[:3] == (False, 0, 0) for c in found):
             break
     kept = {c.name for c in found}
     by_size = sorted(rejected.values(), key=lambda r: r.excess)  # those that memory rules out first, the nearest of all
@@ -340,6 +341,11 @@ def batch_settings(question: Question, micro: int, steps: int) -> dict[str, int]
 def evaluate(question: Question, strategy: Strategy, fields: Mapping[str, Any]) -> Estimate:
     """One estimate; the place where a test may put another estimator."""
     return estimate_one(question.model, question.cluster, strategy, **fields)
+
+
+def improbable(estimate: Estimate) -> bool:
+    """Whether nobody said how much host RAM there is, and it needs more than machines usually have."""
+    return estimate.run.cluster.host_bytes is None and estimate.host.expected > USUAL_HOST_BYTES
 
 
 def beyond_any_host(estimate: Estimate) -> bool:

@@ -13,6 +13,7 @@ from estimators.workload import DTYPE_BYTES
 
 # A byte between nodes against one inside a node: NVLink 3/4 (300-450 GB/s) over a NIC of 400 Gbit/s per GPU (50 GB/s).
 BETWEEN_NODES = 6.0
+SECONDS = "seconds per token"
 PLACES = {None: 0, "cpu": 1, "nvme": 2}
 PLACE_WORDS = ("on the GPU", "in host RAM", "on NVMe")
 
@@ -71,7 +72,7 @@ def cost_of(estimate: Estimate) -> Cost:
     """Seconds per token where the estimate has a time, else bytes that a GPU sends per token of its own."""
     rate = tokens_per_second(estimate)
     if rate:
-        return Cost(0, 0, 1 / rate, "seconds per token")
+        return Cost(0, 0, 1 / rate, SECONDS)
     run = estimate.run
     work = run.workload
     tokens = work.micro_batch * work.grad_accum * work.seq_len

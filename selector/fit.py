@@ -19,6 +19,7 @@ from estimators.time.towers import only_images
 from estimators.units import gib
 from estimators.values import dataclass, replace
 from estimators.workload import workload
+from selector.cost import tokens_per_second
 from selector.watched import watched
 
 MOST_SEQUENCES = 2**16  # of a micro-batch
@@ -39,6 +40,7 @@ class Fit:
     micro_batch: int | None = None
     seq_len: int | None = None
     fewest_gpus: int | None = None
+    tokens_per_s_per_gpu: float | None = None  # at that micro-batch and the sequence length asked
     limited_by: str | None = None
 
 
@@ -89,7 +91,8 @@ def fit_one(
         batch = largest(with_batch, MOST_SEQUENCES, asked.micro_batch)
         tokens = None if images else largest(with_tokens, learned_positions(model) or MOST_TOKENS, asked.seq_len)
         at = with_batch((batch or 0) + 1) if (batch or 0) < MOST_SEQUENCES else None
-        found = replace(found, micro_batch=batch, seq_len=tokens, limited_by=limit(at))
+        rate = tokens_per_second(with_batch(batch)) if batch else None
+        found = replace(found, micro_batch=batch, seq_len=tokens, limited_by=limit(at), tokens_per_s_per_gpu=rate)
     if count:
         found = replace(found, fewest_gpus=fewest(model, cluster, strategy, fields))
         if not sizes:

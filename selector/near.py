@@ -11,7 +11,7 @@ from estimators.memory import Estimate
 from estimators.strategy import parse_strategy
 from estimators.units import gib, round_up
 from estimators.values import dataclass, replace
-from selector.candidates import USUAL_HOST_BYTES, Candidate, Rejection, candidates, evaluate
+from selector.candidates import Candidate, Rejection, candidates, evaluate, improbable
 from selector.question import Question
 from selector.ranking import rank
 from selector.reasons import needs_host
@@ -104,8 +104,7 @@ def solved(question: Question) -> Candidate | None:
     choice = rank(question, found).choice
     if choice is None or choice.verdict == "no":
         return None
-    unlikely = choice.estimate.run.cluster.host_bytes is None and choice.estimate.host.expected > USUAL_HOST_BYTES
-    return None if unlikely else choice
+    return None if improbable(choice.estimate) else choice
 
 
 def methods(question: Question) -> Iterator[tuple[dict[str, Any], Question]]:
@@ -176,6 +175,8 @@ def flags(cluster: Cluster) -> str:
         found.append(f"--host-memory {cluster.host_bytes / 1e9:g}GB")
     if cluster.nvme_bytes is not None:
         found.append(f"--nvme {cluster.nvme_bytes / 1e9:g}GB")
+    rates = (("--tflops", cluster.tflops), ("--bandwidth", cluster.bandwidth_gb_per_s))
+    found += [f"{flag} {value:g}" for flag, value in rates if value is not None]
     return "".join(f" {flag}" for flag in found)
 
 
@@ -204,5 +205,5 @@ def larger_cards(cluster: Cluster) -> Iterator[tuple[str, Cluster]]:
         cards[card.id] = card
     for card in sorted(cards.values(), key=lambda c: c.memory_bytes):
         if card.memory_bytes > cluster.gpu.memory_bytes * 1.1:
-            grown = replace(cluster, gpu=card)
+            grown = replace(cluster, gpu=card, tflops=None, bandwidth_gb_per_s=None)
             yield spelled(grown), grown

@@ -19,12 +19,13 @@ from estimators.model.spec import ModelSpec
 from estimators.run import Run
 from estimators.strategy import parse_strategy
 from estimators.time import StepTime, Unknown, step_time
-from estimators.time.card import rates
+from estimators.time.card import rates_of
 from estimators.time.cost import Cost, cost
 from estimators.time.model_parallel import Layout, layouts, rough_bytes
 from estimators.time.step import expected_seconds
 from estimators.values import cached_property, dataclass, replace
 from estimators.workload import Workload, workload
+from selector.limits import Limit, limits
 from selector.watched import watched
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ BATCH_TOKENS = 2**22  # a usual global batch of pretraining: Llama 2 used 4M tok
 MANY = 64  # counts; the usual sweep has half as many
 UNEVEN = 0.15  # whole micro-steps may make the global batch so much larger or smaller
 PAYS = 0.5  # an added GPU must bring this share of what a GPU of the best count brings
-WASTES = 0.7  # tokens per second and GPU below this share of the best: data parallelism alone has had its time
 
 
 @dataclass(frozen=True)
@@ -142,12 +142,14 @@ class Plan:
         return max(paid, key=lambda p: p.speed, default=None)
 
     @cached_property
+    def limits(self) -> tuple[Limit, ...]:
+        """Where data parallelism alone stops making sense, and why; the one of the fewest GPUs first."""
+        return limits(self)
+
+    @property
     def beyond(self) -> int | None:
-        """The first count after the last that data parallelism alone serves well; None when it serves them all."""
-        good = max((p.gpus for p in self.points if self.efficiency(p) >= WASTES), default=None)
-        if good is None:
-            return max(self.question.counts)
-        return next((n for n in self.question.counts if n > good), None)
+        """The first count that data parallelism alone does not serve well; None when it serves them all."""
+        return self.limits[0].gpus if self.limits else None
 
     @cached_property
     def layout(self) -> Layout | None:
@@ -190,8 +192,7 @@ def plan(question: Question) -> Plan:
     """The plan. Raises ``NotModelled`` where the card has no rate, ``IllegalCombination`` where nothing is legal."""
     base = workload(**question.fields)
     first = resolve(question.model, replace(question.cluster, gpus_per_node=1, nodes=1), "single", workload=base)
-    card = rates(first.cluster.gpu, first.settings.compute_dtype, question.tflops, question.bandwidth,
-                 first.cluster.measured)  # fmt: skip
+    card = rates_of(first.cluster, first.settings.compute_dtype, question.tflops, question.bandwidth)
     if isinstance(card, Unknown):
         raise NotModelled("no time without " + "; ".join(card.missing))
     sweep = _Sweep(question, base)

@@ -22,7 +22,7 @@ ONE_DTYPE = {"torchtune": "bf16"}  # stacks without mixed precision, and what th
 MAX_GLOBAL_BATCH = 2**24
 FACTS = {
     "host_memory": "host_bytes", "nvme": "nvme_bytes", "network": "network_bits_per_s", "interconnect": "interconnect",
-    "price": "price_per_gpu_hour", "gpu_memory": "gpu",
+    "price": "price_per_gpu_hour", "gpu_memory": "gpu", "tflops": "tflops", "bandwidth": "bandwidth_gb_per_s",
     "calibration": "calibration",
 }  # fmt: skip
 

@@ -8,11 +8,12 @@ from estimators.stacks.versions import resolve
 from estimators.values import dataclass, replace
 from estimators.workload import workload
 from selector.candidates import VERDICT_RANK, Candidate, has_room
-from selector.cost import Cost, offload_rank
+from selector.cost import SECONDS, Cost, offload_rank
 from selector.question import Question
 from selector.tree import Reading, Situation, read, size_of
 
 TREE_MARGIN = 0.10  # the tree's engine wins when it costs at most so much more than the best
+NEVER = 1e9  # times what it costs: after everything else
 TIE = 0.03  # closer than this no model tells two strategies apart: the simpler one wins
 LEAF_ENGINES = {"ddp": ("torch", "ddp"), "fsdp": ("fsdp2", "fsdp1"), "deepspeed": ("deepspeed",)}
 
@@ -84,15 +85,19 @@ def needless(question: Question, found: Sequence[Candidate]) -> frozenset[str]:
 def charges(question: Question, found: Sequence[Candidate]) -> dict[Candidate, Cost]:
     """What a candidate costs in the ranking: ``TREE_MARGIN`` more than it does for each thing that has to pay for itself.
 
-    An optimizer that nobody asked for; and, where a run fits unsharded with room to spare, sharding.
+    An optimizer that nobody asked for, which bytes sent alone never justify; and, where a run fits unsharded with room
+    to spare, sharding.
     """
     whole = [c for c in found if not c.strategy.is_sharded and not offload_rank(c.strategy) and has_room(c.estimate)]
     least = min((c.method_rank for c in whole), default=None)
     made = {}
     for c in found:
         needless = question.policy != "documents" and c.strategy.is_sharded and least is not None
-        times = c.other_optimizer + bool(needless and c.method_rank >= (least or 0))
-        made[c] = replace(c.cost, value=c.cost.value * (1 + TREE_MARGIN) ** times)
+        sharded = bool(needless and c.method_rank >= (least or 0))
+        times = (1 + TREE_MARGIN) ** (c.other_optimizer + sharded)
+        if c.other_optimizer and c.cost.unit != SECONDS:
+            times = NEVER
+        made[c] = replace(c.cost, value=c.cost.value * times)
     return made
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from estimators.memory import Estimate
-from estimators.time.towers import lengths, only_images
+from estimators.time.towers import only_images
 from estimators.units import GIB, gib, readable
 from estimators.values import replace
-from selector.candidates import USUAL_HOST_BYTES, Candidate, Rejection
+from selector.candidates import USUAL_HOST_BYTES, Candidate, Rejection, comfortable
 from selector.cost import offload_rank, offload_words, tokens_per_second
 from selector.question import Question
 from selector.ranking import TREE_MARGIN, Ranking
+from selector.speed import speed_sentences
 from selector.tree import Situation, read
 
 ENGINE_WORDS = {"torch": "one process", "ddp": "DDP", "fsdp1": "FSDP1", "fsdp2": "FSDP", "deepspeed": "DeepSpeed"}
@@ -21,6 +22,7 @@ EXPERTS = (
     "57.4k tokens/s, ZeRO-3 27.9k, a 35B on 16 H100: DeepSpeed PR8064)"
 )
 HOST_WORTH_A_WORD = 64 * GIB  # the least that a machine with a training card has, near enough
+FILLED = "that fills the card, where the allocator may retry"
 LEAF_WORDS = {"ddp": "DDP", "fsdp": "FSDP", "deepspeed": "DeepSpeed"}
 
 
@@ -135,13 +137,7 @@ def verdict_sentences(choice: Candidate) -> Iterator[str]:
         yield f"unknown whether it fits: {estimate.reason}; it was not ruled out"
     elif choice.verdict == "no":
         yield f"it does not fit ({estimate.reason}): see the alternatives"
-    rate = tokens_per_second(estimate) if choice.verdict != "unknown" else None
-    if rate and only_images(estimate.run.model):
-        found = lengths(estimate.run)
-        if found:
-            yield f"about {rate / found[0]:,.0f} images per second and GPU"
-    elif rate:
-        yield f"about {rate:,.0f} tokens per second and GPU"
+    yield from speed_sentences(estimate)
 
 
 def needs_host(estimate: Estimate) -> bool:
@@ -170,11 +166,21 @@ def need_sentences(choice: Candidate, ranking: Ranking, rejected: Sequence[Rejec
     missed = {r.strategy: r.why for r in rejected}
     if strategy.is_sharded and not offload_rank(strategy) and whole in missed:
         yield f"sharded because {whole} does not fit: {missed[whole]}"
+    elif strategy.is_sharded and not offload_rank(strategy):
+        yield from sharded_sentences(choice, ranking, whole)
     if offload_rank(strategy):
         resident = [r for r in rejected if r.estimate and "+" not in r.strategy]
         nearest = min(resident, key=lambda r: r.excess, default=None)
         if nearest is not None:
             yield f"offloaded because nothing fits without; the nearest, {nearest.strategy}: {nearest.why}"
+
+
+def sharded_sentences(choice: Candidate, ranking: Ranking, whole: str) -> Iterator[str]:
+    """What sharding buys where the model fits whole."""
+    other = next((c for c in ranking.order if c.name == whole), None)
+    if other is not None:
+        why = "what it frees pays for itself" if comfortable(other.estimate) else FILLED
+        yield f"sharded although {whole} fits too ({tier_words(other)}{slower(other, choice)}): {why}"
 
 
 def faster_sentences(question: Question, choice: Candidate, ranking: Ranking) -> Iterator[str]:

@@ -11,6 +11,7 @@ from estimators.values import dataclass
 
 if TYPE_CHECKING:
     from estimators.calibration import Calibration
+    from estimators.cluster import Cluster
 
 COMPUTE_RATE = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
 
@@ -88,6 +89,15 @@ def rates(
     return Rates(peak * 1e12, matmul, attention, memory * 1e9, link * 1e9 if link else None, slot * 1e9,
                  gpu_fact(gpu, "board_power_w"), family, notes, own.three("host_copy_bytes_per_s") if own else None,
                  own.three("cpu_adam_params_per_s") if own else None)  # fmt: skip
+
+
+def rates_of(
+    cluster: Cluster, dtype: str, tflops: float | None = None, bandwidth: float | None = None
+) -> Rates | Unknown:
+    """Rates of a cluster's card: as given here, as the user gave them with the cluster, as measured, as catalogued."""
+    return rates(
+        cluster.gpu, dtype, tflops or cluster.tflops, bandwidth or cluster.bandwidth_gb_per_s, cluster.measured
+    )
 
 
 def _kind(gpu: Gpu, family: str, dtype: str) -> str:

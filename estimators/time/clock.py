@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from estimators.run import Run
 from estimators.time.amounts import SILENT, amounts
-from estimators.time.card import Unknown, rates
+from estimators.time.card import Unknown, rates_of
 from estimators.time.network import links
 from estimators.time.offload import host_rate
 from estimators.time.phases import FORMULAS, Waits, compute, costs, part_seconds, waits
@@ -39,7 +39,7 @@ class Clock:
 
 def clock(run: Run, *, tflops: float | None = None, bandwidth: float | None = None) -> Clock | Unknown:
     """The phases of a step, or which figure of the card is missing; arguments as of ``step_time``."""
-    card = rates(run.cluster.gpu, run.settings.compute_dtype, tflops, bandwidth, run.cluster.measured)
+    card = rates_of(run.cluster, run.settings.compute_dtype, tflops, bandwidth)
     if isinstance(card, Unknown):
         return card
     work, network, cost = amounts(run), links(run.cluster, card), costs(EXPECTED)

@@ -65,6 +65,19 @@ def activation_bytes(
     return held // tensor + 4 * seq_len * micro_batch * (hidden + vocabulary) // tensor
 
 
+def hiding_tokens(flops_per_s: float, bytes_per_s: float) -> float:
+    """M.4: tokens that a GPU must have in a micro-step for gathers of 16-bit weights to hide behind computing.
+
+    Forward: 2 bytes of each weight over what a node's adapters carry together, against 2 FLOPs of each weight and token:
+    tokens = product rate / bytes per second. The ultra-scale playbook has the same without bytes per element; it saw
+    pure ZeRO-3 lose efficiency from about 512 GPUs of 8 x H100 nodes at a batch of 1M tokens, 2,048 a GPU.
+
+    >>> round(hiding_tokens(794.5e12, 0.8 * 8 * 50e9))
+    2483
+    """
+    return flops_per_s / bytes_per_s
+
+
 def layouts(
     model: ModelSpec, gpus: int, per_node: int, seq_len: int, micro_batch: int, capacity: int
 ) -> Iterator[Layout]:

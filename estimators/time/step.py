@@ -5,7 +5,7 @@ from __future__ import annotations
 from estimators.result import Interval
 from estimators.run import Run
 from estimators.time.amounts import SILENT, Amounts, amounts
-from estimators.time.card import Rates, Unknown, rates
+from estimators.time.card import Rates, Unknown, rates_of
 from estimators.time.constants import ENGINE_ERROR, MODEL_ERROR, NEAR_FULL, NEAR_FULL_COST
 from estimators.time.network import Links, links
 from estimators.time.phases import FORMULAS, RESOURCE, part_seconds
@@ -95,7 +95,7 @@ def step_time(
     ``tflops`` (dense, in the compute dtype) and ``bandwidth`` (GB/s) stand in for the catalogue's; ``filled`` is the
     share of the card that tensors take, for the cost of running near its limit.
     """
-    card = rates(run.cluster.gpu, run.settings.compute_dtype, tflops, bandwidth, run.cluster.measured)
+    card = rates_of(run.cluster, run.settings.compute_dtype, tflops, bandwidth)
     if isinstance(card, Unknown):
         return card
     work, network = amounts(run), links(run.cluster, card)
@@ -114,7 +114,7 @@ def step_time(
 
 def expected_seconds(run: Run, *, tflops: float | None = None, bandwidth: float | None = None) -> float | None:
     """Seconds of a step without interval or parts, for sweeps; None where the card has no figure."""
-    card = rates(run.cluster.gpu, run.settings.compute_dtype, tflops, bandwidth, run.cluster.measured)
+    card = rates_of(run.cluster, run.settings.compute_dtype, tflops, bandwidth)
     if isinstance(card, Unknown):
         return None
     return sum(part_seconds(amounts(run), card, links(run.cluster, card), EXPECTED))

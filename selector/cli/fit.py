@@ -88,14 +88,18 @@ def draw(console: Console, title: str, rows: list[dict[str, Any]], sizes: bool, 
     names = () if not sizes else ("images",) if images else ("micro-batch", "tokens")
     for name in names:
         table.add_column(name, justify="right")
+    if sizes and not images:
+        table.add_column("tok/s", justify="right")
     table.add_column("fewest GPUs", justify="right")
     table.add_column("limited by", overflow="fold")
     for row in rows:
         numbers = [row["micro_batch"], row["seq_len"]][: len(names)]
-        cells = [f"{n:,}" if n else "-" for n in (*numbers, row["fewest_gpus"])]
+        rates = [row["tokens_per_s_per_gpu"]] if sizes and not images else []
+        cells = [f"{n:,.0f}" if n else "-" for n in (*numbers, *rates, row["fewest_gpus"])]
         table.add_row(row["strategy"], *cells, row["limited_by"] or "")
     console.print(table)
     if images and sizes:
         console.print("images: the largest micro-batch of a GPU", style="dim")
     elif sizes:
-        console.print("micro-batch: at the sequence length asked; tokens: at the micro-batch asked", style="dim")
+        console.print("micro-batch: at the sequence length asked; tokens: of a sequence at the micro-batch asked; tok/s: expected, "
+                      "of one GPU at that micro-batch", style="dim")  # fmt: skip

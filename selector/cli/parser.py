@@ -74,6 +74,8 @@ CLUSTER_FLAGS = {
     "interconnect": "nvlink or pcie inside a node",
     "price": "per GPU-hour",
     "gpu-memory": "memory of a card that is not in the catalogue: 24GB",
+    "tflops": "its dense TFLOPS, for times: 312",
+    "bandwidth": "its memory bandwidth in GB/s, for times: 2039",
 }
 
 

@@ -36,8 +36,6 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     question.add_argument("--gpus-per-node", default="8", metavar="G", help="GPUs of a node (8)")
     question.add_argument("--max-gpus", default="4096", metavar="N", help="the largest count (4096)")
     question.add_argument("--strategy", action="append", metavar="S", help="only this one; may be repeated")
-    question.add_argument("--tflops", metavar="X", help="dense TFLOPS of a card that the catalogue has none for")
-    question.add_argument("--bandwidth", metavar="X", help="its memory bandwidth in GB/s")
     question.add_argument("--trust-remote-code", action="store_true", help="run a model's own code to read its shapes")
     add_plot_flag(command, "time and cost against the number of GPUs")
     add_run_flags(command)
@@ -79,10 +77,8 @@ def question_of(parsed: argparse.Namespace) -> Question:
         sequences = whole_number("global-batch", parsed.global_batch, 2**30)
     elif "grad_accum" not in fields:
         sequences = max(1, BATCH_TOKENS // seq_len)
-    tflops = quantity(parsed.tflops, {"": 1.0}, "--tflops", "312") if parsed.tflops else None
-    bandwidth = quantity(parsed.bandwidth, {"": 1.0}, "--bandwidth", "2039") if parsed.bandwidth else None
     return Question(model, cluster, tokens, fields, sequences, counts_up_to(most, per_node),
-                    strategy_names(parsed.strategy), tflops, bandwidth)  # fmt: skip
+                    strategy_names(parsed.strategy))  # fmt: skip
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -141,6 +137,7 @@ def answers(found: Plan, deadline: float | None, budget: float | None) -> dict[s
         "deadline": meets.gpus if meets else None,
         "budget": paid.gpus if paid else None,
         "data_parallel_alone_until": found.beyond,
+        "limits": [{"gpus": limit.gpus, "why": limit.why} for limit in found.limits],
         "model_parallel": None if layout is None else {
             "tensor": layout.tensor, "pipeline": layout.pipeline, "data": layout.data, "recompute": layout.recompute,
             "state_bytes": layout.state_bytes, "activation_bytes": layout.activation_bytes,
@@ -201,10 +198,10 @@ def _beyond(found: Plan) -> str:
     from estimators.time.model_parallel import ENGINES
     from estimators.units import gib
 
+    reasons = "; ".join(limit.why for limit in found.limits if limit.gpus == found.beyond)
     text = (
-        f"at {found.beyond:,} GPUs data parallelism alone no longer serves (pure ZeRO-3 was seen to lose efficiency "
-        f"from about 512): so many need a larger global batch, or tensor or pipeline parallelism, with "
-        f"{', '.join(ENGINES[:-1])} or {ENGINES[-1]}"
+        f"at {found.beyond:,} GPUs data parallelism alone no longer serves: {reasons}; so many need a larger global batch, or "
+        f"tensor or pipeline parallelism, with {', '.join(ENGINES[:-1])} or {ENGINES[-1]}"
     )
     layout = found.layout
     if layout is None:

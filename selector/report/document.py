@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from estimators.memory import Estimate
 from estimators.model.spec import ModelSpec
 from estimators.result import Interval
+from estimators.time import StepTime
 from estimators.values import fields
 from estimators.workload import FIELDS
+from selector.speed import cost_of_billion
 
 if TYPE_CHECKING:
     from selector.levers import Lever
@@ -100,9 +102,15 @@ def entry(estimate: Estimate, levers: Sequence[Lever] | None = None) -> dict[str
 
 
 def time_of(estimate: Estimate) -> dict[str, Any] | None:
-    """Step time and speed; null where a figure of the card is missing."""
-    found = estimate.time
-    return found.document() if hasattr(found, "document") else None
+    """Step time, speed and what a billion tokens cost; null where a figure of the card is missing."""
+    found, spent = estimate.time, cost_of_billion(estimate)
+    if not isinstance(found, StepTime) or spent is None:
+        return None
+    return {
+        **found.document(),
+        "tokens_per_day": spent.tokens_per_day,
+        "billion_tokens": {"gpu_hours": spent.gpu_hours, "cost": spent.money, "energy_kwh": spent.energy_kwh},
+    }
 
 
 def plain(value: Any) -> Any:

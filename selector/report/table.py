@@ -55,6 +55,20 @@ def draw_estimates(console: Console, title: str, estimates: Sequence[Estimate]) 
         table.add_row(*cells)
     console.print(table)
     console.print(CAPTION, style="dim")
+    if line := fastest(estimates):
+        console.print(line)
+
+
+def fastest(estimates: Sequence[Estimate]) -> str:
+    """How fast the fastest that fits is, what binds it and what it costs; which figure of the card is missing."""
+    from selector.speed import speed_sentences
+
+    fitting = [e for e in estimates if e.verdict in ("fits", "tight")]
+    if not fitting:
+        return ""
+    best = max(fitting, key=speed)
+    said = ". ".join(speed_sentences(best))
+    return f"{best.strategy}: {said}" if speed(best) else said
 
 
 def rows_of(estimates: Sequence[Estimate]) -> list[dict[str, object]]:

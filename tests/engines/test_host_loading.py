@@ -37,7 +37,7 @@ def test_the_estimate_counts_one_copy_where_parameters_are_cut_as_they_load() ->
     whole = 2 * 8030261248
     for strategy, fields, copies in (
         ("zero3", {}, 1), ("zero3:zero_init=false", {}, 8), ("zero2", {}, 8), ("fsdp", {}, 8),
-        ("zero3", {"method": "qlora"}, 8),
+        ("zero3", {"method": "qlora"}, 8), ("ddp", {"method": "qlora"}, 0), ("zero2", {"method": "qlora"}, 0),
     ):  # fmt: skip
         terms = estimate("llama-8b", "8xA100", strategy, **fields)["load"].terms
         read = sum(t.bytes for t in terms if t.name == "checkpoint copies")

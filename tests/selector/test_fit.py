@@ -110,14 +110,14 @@ def test_command(capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "dist-advisor/fit/1"
     row = document["strategies"][0]
-    assert set(row) == {"strategy", "micro_batch", "seq_len", "fewest_gpus", "limited_by"}
+    assert set(row) == {"strategy", "micro_batch", "seq_len", "fewest_gpus", "limited_by", "tokens_per_s_per_gpu"}
     assert row["micro_batch"] >= 1 and row["seq_len"] >= 2048 and 2 <= row["fewest_gpus"] <= 8
 
 
 def test_command_counts_a_kind(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "--model", "llama-3.2-1b", "--gpu", "A10", "--format", "csv"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "strategy,micro_batch,seq_len,fewest_gpus,limited_by" and len(lines) > 10
+    assert lines[0] == "strategy,micro_batch,seq_len,fewest_gpus,tokens_per_s_per_gpu,limited_by" and len(lines) > 10
     assert main(["fit", "--model", "llama-3.2-1b", "--gpus", "2xA10", "--strategy", "ddp"]) == 0
     assert "fewest GPUs" in capsys.readouterr().out
 

@@ -148,7 +148,9 @@ def test_smaller_buffers_before_offload() -> None:
 def cheaper(monkeypatch: pytest.MonkeyPatch, **prices: float) -> None:
     """Give candidates a price by base name; everything else costs 100."""
     monkeypatch.setattr(
-        search, "cost_of", lambda e: Cost(0, 0, prices.get(e.run.strategy.base.replace("-", "_"), 100.0), "s per token")
+        search,
+        "cost_of",
+        lambda e: Cost(0, 0, prices.get(e.run.strategy.base.replace("-", "_"), 100.0), "seconds per token"),
     )
 
 
@@ -164,7 +166,7 @@ def test_the_trees_engine_wins_within_a_tenth(
     assert answer.engine == engine
     if engine == "deepspeed":
         assert answer.reasons[1] == (
-            "the tree would say fsdp-full-shard; zero2 is better here: fsdp-full-shard costs 1.11 x the s per token, "
+            "the tree would say fsdp-full-shard; zero2 is better here: fsdp-full-shard costs 1.11 x the seconds per token, "
             "more than the 10% that the tree is given"
         )
         assert answer.alternatives[0].strategy == "fsdp-full-shard"
@@ -189,7 +191,7 @@ def test_other_optimizer_and_sharding_must_be_more_than_a_tenth_faster(monkeypat
 
     def choice(eight_bit: float) -> str | None:
         def price(e: Any) -> Cost:
-            return Cost(0, 0, eight_bit if e.run.settings.optimizer == "adamw-8bit" else 1.0, "s per token")
+            return Cost(0, 0, eight_bit if e.run.settings.optimizer == "adamw-8bit" else 1.0, "seconds per token")
 
         monkeypatch.setattr(search, "cost_of", price)
         answer = recommend("llama-3.2-3b", asked["gpus"], global_batch=asked["global_batch"])

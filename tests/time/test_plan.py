@@ -15,7 +15,7 @@ import pytest
 from estimators.cluster import parse_cluster
 from estimators.errors import NotModelled
 from estimators.model import resolve_model
-from estimators.time.model_parallel import activation_bytes, layouts, state_bytes
+from estimators.time.model_parallel import activation_bytes, hiding_tokens, layouts, state_bytes
 from selector.cli import main
 from selector.plan import Plan, Question, counts_up_to, plan
 
@@ -77,6 +77,24 @@ def test_beyond_data_parallelism_a_layout_is_offered() -> None:
     assert layout is not None and layout.tensor * layout.pipeline > 1
     assert layout.total_bytes < 80 * 2**30
     assert layout.tensor * layout.pipeline * layout.data == found.beyond
+
+
+def test_published_limits_of_data_parallelism() -> None:
+    """Tokens that hide the gathers, beside the rows that performance.md derives; the playbook's 512 GPUs at 1M tokens."""
+    for usable, adapters, tokens in (
+        (271e12, 160e9, 1_700),
+        (271e12, 40e9, 6_800),
+        (794.5e12, 320e9, 2_500),
+        (794.5e12, 80e9, 9_900),
+    ):
+        assert hiding_tokens(usable, adapters) == pytest.approx(tokens, rel=0.02)
+    found = asked("llama-70b", sequences=1024, strategies=("zero3", "fsdp-full-shard"), fields={"seq_len": 1024})
+    limit = next(one for one in found.limits if "hide behind computing" in one.why)
+    assert 256 <= limit.gpus <= 512 and "from 2,483" in limit.why
+    assert found.beyond is not None and found.beyond <= limit.gpus
+    spent = asked(sequences=32, most=64)
+    assert any("32 sequences has none left" in one.why for one in spent.limits)
+    assert not asked(sequences=2048, most=64).limits, "a good network and a large batch: no limit is near"
 
 
 def test_what_fits_nowhere_asks_for_model_parallelism() -> None:
@@ -173,7 +191,7 @@ def test_json_csv_and_markdown(capsys: pytest.CaptureFixture[str]) -> None:
         (("--gpus-per-node", "x"), "gpus-per-node"),
         (("--global-batch", "-4"), "global-batch"),
         (("--strategy", "zero9"), "unknown strategy"),
-        (("--tflops", "fast"), "--tflops"),
+        (("--tflops", "fast"), "tflops: 'fast' is not a rate"),
         (("--format", "yaml"), "format"),
     ],
 )
