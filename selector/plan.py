@@ -31,7 +31,17 @@ from selector.watched import watched
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-STRATEGIES = ("ddp", "zero1", "zero2", "zero3", "fsdp-shard-grad-op", "fsdp-hybrid-shard", "fsdp-full-shard")
+EVERY_STEP = "fsdp-full-shard:sync_each_batch"  # gradients sharded while accumulating: more is sent, less is held
+STRATEGIES = (
+    "ddp",
+    "zero1",
+    "zero2",
+    "zero3",
+    "fsdp-shard-grad-op",
+    "fsdp-hybrid-shard",
+    "fsdp-full-shard",
+    EVERY_STEP,
+)
 MICRO_BATCHES = (1, 2, 4, 8, 16)
 CHECKPOINTINGS = ("none", "full")
 BATCH_TOKENS = 2**22  # a usual global batch of pretraining: Llama 2 used 4M tokens, Llama 3 began with it
@@ -245,6 +255,8 @@ class _Sweep:
                 self.refused.add(str(reason))
                 continue
             for load in loads:
+                if name == EVERY_STEP and load.grad_accum == 1:
+                    continue  # the same as without
                 yield Run(one.model, cluster, load, one.strategy, one.settings)
 
     def settled(self, name: str, cluster: Cluster) -> Run:

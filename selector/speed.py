@@ -43,7 +43,8 @@ def cost_sentence(estimate: Estimate) -> str:
         words.append(f"{short(spent.money)} at {estimate.run.cluster.price_per_gpu_hour:g} an hour")
     if spent.energy_kwh is not None:
         words.append(f"{short(spent.energy_kwh)} kWh at full board power")
-    return f"{short(spent.tokens_per_day / BILLION)} billion tokens a day on all GPUs; {', '.join(words)}"
+    size, unit = (BILLION, "billion") if spent.tokens_per_day >= BILLION else (1e6, "million")
+    return f"{short(spent.tokens_per_day / size)} {unit} tokens a day on all GPUs; {', '.join(words)}"
 
 
 def cost_of_billion(estimate: Estimate) -> Cost | None:

@@ -22,6 +22,7 @@ EXAMPLE = """examples:
 TOKEN_UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 TIME_UNITS = {"h": 3600.0, "d": 86400.0, "w": 604800.0}
 MOST = 65536
+SYNC, MARK = ":sync_each_batch", "*"  # as a table of 80 columns has room for
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -240,6 +241,10 @@ def draw(console: Console, found: Plan, said: list[str]) -> None:
         row[names.index("")] = bar(p.cost.days.expected / longest, room)
         table.add_row(*row)
     console.print(table)
+    if any(SYNC in p.run.strategy.name for p in found.points):
+        console.print(
+            f"{MARK} with sync_each_batch: gradients are reduced in every micro-step, and stay sharded", style="dim"
+        )
     for line in said:
         console.print(line)
 
@@ -254,7 +259,7 @@ def _cells(found: Plan, p: Point, drawn: str, priced: bool) -> list[str]:
     load = p.run.workload
     mark = " <" if found.knee is p else ""
     cells = [
-        f"{p.gpus:,}{mark}", p.run.strategy.name, f"{load.micro_batch}x{load.grad_accum}"
+        f"{p.gpus:,}{mark}", p.run.strategy.name.replace(SYNC, MARK), f"{load.micro_batch}x{load.grad_accum}"
         + ("" if load.checkpointing == "none" else " ac"), days(p), drawn, f"{p.time.mfu:.0%}",
         f"{found.efficiency(p):.0%}",
     ]  # fmt: skip
