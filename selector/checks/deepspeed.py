@@ -39,7 +39,7 @@ def batch_triangle(setup: Setup) -> Hits:
     DeepSpeed floors while it infers and then asserts."""
     train, micro, steps = (setup.ds.whole(key) for key in (TRAIN, MICRO, STEPS))
     ranks = data_parallel(setup)
-    if not train or AUTO in (setup.ds.get(MICRO), setup.ds.get(STEPS)):
+    if not train or train < 0 or AUTO in (setup.ds.get(MICRO), setup.ds.get(STEPS)):
         return
     known = (micro or 1) * (steps or 1) * (ranks or 1)
     exact = bool(micro and steps and ranks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from html import unescape
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from estimators.model import resolve_model
 from selector import recommend
 from selector.chinese import FILES, HOLE, MAYBE, chinese, phrases, read, said
 from selector.report.recommendation import sections, settings_text
+from selector.ui.answer import answer
 from selector.ui.fields import NAMES
 from selector.ui.link import Values
 from selector.ui.pictures import PICTURES, pictures
@@ -113,3 +115,16 @@ def test_without_a_chinese_font_the_page_says_so(monkeypatch: pytest.MonkeyPatch
     assert drawn.in_chinese(figure).axes[0].get_ylabel() == before
     monkeypatch.setattr(drawn, "font", lambda: "Noto Sans CJK SC")
     assert told not in pictures(asked, "zh", True)
+
+
+@pytest.mark.parametrize("wrong", [
+    {"model": "lama-8b"}, {"model": ""}, {"gpus": "4xA11"}, {"gpus": "0xA10"}, {"gpus": "2x2x2xA10"}, {"seq_len": "-5"},
+    {"seq_len": "many"}, {"lora_rank": "8"}, {"global_batch": "7"}, {"strategy": "zero9"}, {"strategy": "zero3:foo=1"},
+    {"strategy": "zero2+params@cpu"}, {"strategy": "fsdp-full-shard+optimizer@cpu"}, {"host_memory": "much"},
+    {"price": "nan"}, {"network": "fast"}, {"quant": "int8"}, {"model": "../../etc/passwd"},
+])  # fmt: skip
+def test_wrong_input_is_said_in_chinese(wrong: dict[str, str]) -> None:
+    made = answer(form(**{"model": "llama-8b", "gpus": "4xA10", **wrong}), "zh", True).summary
+    told = unescape(re.sub(r"<[^>]+>", " ", made))
+    assert catalogue()["wrong"]["zh"] in told
+    assert not re.search(r"[a-z]{3,} [a-z]{2,} [a-z]{2,} [a-z]{2,}", told), told
