@@ -12,6 +12,7 @@ from estimators.readers.safe import Document
 from estimators.values import dataclass
 from selector.checks.block import Block
 from selector.checks.finding import Hit
+from selector.syntax import parsed
 
 MAX_BYTES = 2**20
 ARGUMENT_CLASSES = (
@@ -92,7 +93,7 @@ def read_script(path: Path) -> Script:
     if len(raw) > MAX_BYTES:
         raise InputError(f"{path.name} is larger than {MAX_BYTES // 2**20} MiB; that is not a training script")
     try:
-        tree = ast.parse(raw)
+        tree = parsed(raw)
     except SyntaxError as error:
         raise InputError(f"{path.name}, line {error.lineno or 1}: not valid Python: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError):

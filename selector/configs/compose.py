@@ -19,6 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from selector.syntax import parsed
+
 TEMPLATES = Path(__file__).with_name("templates")
 NEIGHBOURS = "selector.configs.templates"
 _CONDITION = re.compile(r"  # (when|unless): ([a-z0-9_]+)$")
@@ -67,7 +69,7 @@ def _chosen(text: str, flags: Collection[str]) -> str:
 
 def _parts(text: str) -> tuple[list[ast.stmt], str]:
     """Imports of other packages, and everything behind the imports."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     if not tree.body:
         return [], ""
     imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
@@ -83,7 +85,7 @@ def _has_docstring(tree: ast.Module) -> bool:
 def _without_unused(code: str) -> str:
     """Top-level functions that nothing mentions are dropped (a template serves several flags)."""
     lines, names = code.splitlines(), _names(code)
-    for node in ast.parse(code).body:
+    for node in parsed(code).body:
         if isinstance(node, ast.FunctionDef) and node.name not in {*names, "main"}:
             rest = [*lines[: node.lineno - 1], *lines[node.end_lineno :]]
             return re.sub(r"\n{4,}", "\n\n\n", "\n".join(rest)).strip("\n")
@@ -92,7 +94,7 @@ def _without_unused(code: str) -> str:
 
 def _names(code: str) -> set[str]:
     """Names that code reads; not those of its comments, strings and attributes."""
-    return {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
+    return {node.id for node in ast.walk(parsed(code)) if isinstance(node, ast.Name)}
 
 
 def _imports(nodes: list[ast.stmt], words: set[str]) -> str:
