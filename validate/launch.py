@@ -178,15 +178,13 @@ def _watch(
 
 
 def _failures(folder: Path, job: Job, place: Place, workers: list[subprocess.Popen[bytes]]) -> list[Broken]:
-    """What failed so far, in the order in which it was told."""
+    """What failed so far: first what ranks told, in that order, then who ended without a word."""
     told = []
     for rank in place.ranks:
         for task in range(len(job.tasks)):
             path = result_path(folder, rank, task)
             if path.exists() and isinstance(found := read_result(folder, rank, task), Broken):
                 told.append((path.stat().st_mtime_ns, found))
-    if told:
-        return [found for _, found in sorted(told, key=lambda pair: pair[0])]
     silent = []
     for at, worker in enumerate(workers):
         code = worker.poll()
@@ -195,7 +193,7 @@ def _failures(folder: Path, job: Job, place: Place, workers: list[subprocess.Pop
         if code is not None and missing:
             rank = _dead(folder, missing)
             silent.append(ended(code, rank, _phase(folder, [rank])[1], tail(folder, rank)))
-    return silent
+    return [found for _, found in sorted(told, key=lambda pair: pair[0])] + silent
 
 
 def _dead(folder: Path, ranks: Sequence[int]) -> int:
@@ -223,7 +221,10 @@ def tail(folder: Path, rank: int, lines: int = LOG_LINES) -> str:
 
 
 def stop(workers: Sequence[subprocess.Popen[bytes]], seconds: float = 2.0) -> None:
-    """End workers and everything in their sessions: all asked first, what is left after ``seconds`` killed."""
+    """End workers and everything in their sessions: all asked first, what is left after ``seconds`` killed.
+
+    Returns when nothing of them lives: what was killed needs a moment to hand back its memory.
+    """
     for number in (signal.SIGTERM, signal.SIGKILL):
         for worker in workers:
             try:
@@ -238,6 +239,21 @@ def stop(workers: Sequence[subprocess.Popen[bytes]], seconds: float = 2.0) -> No
                 continue
     for worker in workers:
         worker.wait()
+    end = time.monotonic() + GRACE
+    while workers and _living({worker.pid for worker in workers}) and time.monotonic() < end:
+        time.sleep(LOOK / 10)
+
+
+def _living(groups: set[int]) -> bool:
+    """Whether a process of these groups runs; not known, and so False, where there is no /proc."""
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, group = entry.read_text().rsplit(")", 1)[1].split()[:3]
+        except (OSError, ValueError, IndexError):
+            continue
+        if int(group) in groups and state not in "ZX":
+            return True
+    return False
 
 
 @contextmanager
