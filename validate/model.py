@@ -13,12 +13,17 @@ from estimators.run import Run
 from estimators.values import replace
 from validate.cells.torch_engines import dtype
 from validate.simulate.network import build as plain
+from validate.simulate.network import with_fp32_outputs
 
 QUANT_TYPES = {"nf4": False, "nf4-double": True}  # whether the absmax are quantised again
 
 
 def build(run: Run, device: str) -> Any:
     """The module of a run. Raises ``NotImplementedError`` for what is not started here, ``MissingDependency``."""
+    return with_fp32_outputs(_built(run, device), run, device)
+
+
+def _built(run: Run, device: str) -> Any:
     method = run.workload.method
     if method == "qlora":
         return _quantised(run, device)
@@ -27,8 +32,7 @@ def build(run: Run, device: str) -> Any:
     if run.workload.checkpointing in ("selective", "every-2", "offload"):
         whole = replace(run, workload=replace(run.workload, checkpointing="none"))
         return _recomputing(plain(whole), run)
-    made = plain(run)
-    return _converted(made, run, device) if run.settings.knobs.get("fp32_outputs") else made
+    return plain(run)
 
 
 def _frozen(model: Any, run: Run) -> Any:
@@ -36,19 +40,6 @@ def _frozen(model: Any, run: Run) -> Any:
     still = re.compile("|".join(rf"(^|\\.){re.escape(name)}(?![0-9])" for name in run.workload.freeze))
     for name, parameter in model.named_parameters():
         parameter.requires_grad = not still.search(name)
-    return model
-
-
-def _converted(model: Any, run: Run, device: str) -> Any:
-    """As accelerate's ``prepare_model``: autocast around forward, outputs copied to fp32."""
-    from accelerate.utils.operations import convert_outputs_to_fp32
-
-    if run.settings.autocast:  # the engine's forward is under autocast already
-        model.forward = convert_outputs_to_fp32(model.forward)
-    else:
-        model.forward = convert_outputs_to_fp32(
-            torch.autocast(device, dtype(run.settings.compute_dtype))(model.forward)
-        )
     return model
 
 

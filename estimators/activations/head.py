@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from estimators.activations.builder import Builder
-from estimators.activations.losses import Loss, causal_loss, fused_linear, fused_rows
+from estimators.activations.losses import Loss, causal_loss, finished, fused_linear, fused_rows
 from estimators.activations.profile import Conditions, Profile, config_of, run_piece
 from estimators.activations.roots import Joint, roots_of
 from estimators.activations.streams import Over
@@ -79,7 +79,7 @@ def root_parameters(model: ModelSpec) -> dict[str, Parameter]:
 
 
 def head_and_loss(b: Builder, hidden: Tensor, model: ModelSpec, loss: Loss) -> Tensor:
-    """``LlamaForCausalLM.forward`` after its blocks; then what wrappers and the loop do with the outputs."""
+    """``LlamaForCausalLM.forward`` after its blocks, and what becomes of its outputs."""
     hidden = final_norm(b, hidden, model)
     if loss.kind == "fused":
         return fused_linear(b, hidden, model.head, loss.rows)
@@ -90,13 +90,9 @@ def head_and_loss(b: Builder, hidden: Tensor, model: ModelSpec, loss: Loss) -> T
     if loss.upcasts == "model":
         logits = b.cast(logits, "fp32")
     result = causal_loss(b, logits, loss)
-    outputs = b.cast(logits, "fp32") if loss.fp32_outputs else logits
-    if loss.reads_logits:
-        copy = b.tape.new("shifted copy for metrics", outputs.shape, outputs.dtype)
-        del copy
-    if loss.held:
-        b.held.append(outputs)
-    return result
+    outputs = [logits]
+    del logits
+    return finished(b, outputs, result, loss)
 
 
 def final_norm(b: Builder, hidden: Tensor, model: ModelSpec) -> Tensor:

@@ -21,11 +21,13 @@ class Loss:
     loop keeps the outputs until backward is over. ``reads_logits``: the trainer makes a shifted copy for its metrics.
     ``upcasts``: where logits become fp32, in the loss, in the model (transformers before 4.46: nothing else holds the
     16-bit ones) or never (litgpt, older models). ``shifts``: what is cut by a token; transformers before 4.49 copied the logits.
+    ``cloned_outputs``: DDP that looks for unused parameters clones every output (_DDPSink of torch/nn/parallel/distributed.py).
     """
 
     kind: str = "plain"
     kernel: str | None = None
     fp32_outputs: bool = False
+    cloned_outputs: bool = False
     held: bool = False
     reads_logits: bool = False
     rows: int | None = None  # of one piece of a fused loss
@@ -46,6 +48,20 @@ def causal_loss(b: Builder, logits: Tensor, loss: Loss) -> Tensor:
     if loss.kind == "chunked":
         return chunked(b, logits)
     return plain(b, logits)
+
+
+def finished(b: Builder, logits: list[Tensor], result: Tensor, loss: Loss) -> Tensor:
+    """What wrappers and the loop do with the outputs, of which ``logits`` has the only reference: it is emptied."""
+    outputs = logits.pop()
+    outputs = b.cast(outputs, "fp32") if loss.fp32_outputs else outputs
+    if loss.cloned_outputs:
+        outputs = b.contiguous(outputs, name="outputs, cloned by DDP")
+    if loss.reads_logits:
+        copy = b.tape.new("shifted copy for metrics", outputs.shape, outputs.dtype)
+        del copy
+    if loss.held:
+        b.held.append(outputs)
+    return result
 
 
 def plain(b: Builder, logits: Tensor, labels: Tensor | None = None) -> Tensor:

@@ -98,6 +98,7 @@ def _loss(run: Run, fp32_outputs: bool) -> Loss:
         work.loss,
         work.loss_kernel,
         fp32_outputs and not fused,
+        run.strategy.engine == "ddp" and bool(run.settings.knobs.get("find_unused_parameters")) and not fused,
         work.stack in HOLDS_OUTPUTS and not fused,
         work.stack == "trl",
         upcasts=upcasts,

@@ -110,7 +110,7 @@ def _ddp(model: torch.nn.Module, run: Run, ledger: Ledger) -> TorchEngine:
         gradient_as_bucket_view=bool(knobs["gradient_as_bucket_view"]),
         bucket_cap_mb=int(knobs["bucket_cap_mb"]),
         static_graph=bool(knobs["static_graph"]),
-        find_unused_parameters=False,  # a search through the graph; it holds a bitmap and nothing else
+        find_unused_parameters=bool(run.settings.knobs["find_unused_parameters"]),
         init_sync=False,
     )
 

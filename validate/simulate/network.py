@@ -57,6 +57,21 @@ def build(run: Run) -> torch.nn.Module:
     return _adapted(model, run) if run.workload.has_adapters else model
 
 
+def with_fp32_outputs(model: Any, run: Run, device: str = "cpu") -> Any:
+    """As accelerate's ``prepare_model``: autocast around forward, outputs copied to fp32; nothing for other stacks."""
+    if not run.settings.knobs.get("fp32_outputs"):
+        return model
+    from accelerate.utils.operations import convert_outputs_to_fp32
+
+    if run.settings.autocast:  # the engine's forward is under autocast already
+        model.forward = convert_outputs_to_fp32(model.forward)
+    else:
+        model.forward = convert_outputs_to_fp32(
+            torch.autocast(device, dtype(run.settings.compute_dtype))(model.forward)
+        )
+    return model
+
+
 def _adapted(model: Any, run: Run) -> torch.nn.Module:
     import peft
 

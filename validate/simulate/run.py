@@ -16,7 +16,7 @@ from validate.simulate.categories import Categories
 from validate.simulate.engines import Engine, build_engine
 from validate.simulate.ledger import Ledger
 from validate.simulate.moments import Composition, Trace, largest_moments, traces
-from validate.simulate.network import batch, build, head
+from validate.simulate.network import batch, build, head, with_fp32_outputs
 from validate.simulate.world import fake_world
 
 
@@ -44,7 +44,7 @@ def measure(
     fake_ranks = fake_world(run.ranks, run.cluster.gpus_per_node, run.strategy.engine, rank)
     with without_collector(), fake_ranks as fake, fake, Ledger() as ledger:
         ledger.begin("build")
-        model = build(run)
+        model = with_fp32_outputs(build(run), run)
         ledger.begin("start")
         engine = build_engine(model, run, ledger)
         hook = _mark_loss(model, ledger)

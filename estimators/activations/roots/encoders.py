@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from estimators.activations.builder import Builder
-from estimators.activations.losses import Loss
+from estimators.activations.losses import Loss, finished
 from estimators.activations.roots import Joint, Roots
 from estimators.activations.roots.pieces import cross_entropy, lookup, named, nothing, over_ids
 from estimators.activations.tape import Tensor
@@ -79,8 +79,8 @@ def modernbert(model: ModelSpec) -> Roots:
     def masked_lm(b: Builder, hidden: Tensor, loss: Loss) -> Tensor:
         hidden = b.norm(hidden, "model.final_norm")
         act = b.text("classifier_activation", default="gelu")
-        logits = b.module(b.norm(b.activation(act, b.module(hidden, "head.dense")), "head.norm"), model.head)
-        return finished(b, logits, cross_entropy(b, b.cast(logits, "fp32")), loss)
+        logits = [b.module(b.norm(b.activation(act, b.module(hidden, "head.dense")), "head.norm"), model.head)]
+        return finished(b, logits, cross_entropy(b, b.cast(logits[0], "fp32")), loss)
 
     return Roots((Joint(0, over_ids(run), "encoder", from_data=True),), masked_lm)
 
@@ -91,14 +91,6 @@ def masked_head(b: Builder, hidden: Tensor, names: tuple[str, str], act: str, he
     made = b.module(hidden, dense)
     made = b.activation(act, made)
     made = b.norm(made, norm)
-    logits = b.module(made, head)
+    logits = [b.module(made, head)]
     del made
-    return finished(b, logits, cross_entropy(b, logits), loss)
-
-
-def finished(b: Builder, logits: Tensor, result: Tensor, loss: Loss) -> Tensor:
-    """What wrappers and the loop do with the outputs."""
-    outputs = b.cast(logits, "fp32") if loss.fp32_outputs else logits
-    if loss.held:
-        b.held.append(outputs)
-    return result
+    return finished(b, logits, cross_entropy(b, logits[0]), loss)

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from estimators.activations.blocks.vision import grid, over_patches, pair
 from estimators.activations.builder import Builder
-from estimators.activations.losses import Loss
+from estimators.activations.losses import Loss, finished
 from estimators.activations.roots import Head, Joint, Roots
-from estimators.activations.roots.encoders import finished
 from estimators.activations.roots.pieces import convolution, cross_entropy, named, parameter
 from estimators.activations.streams import Over
 from estimators.activations.tape import Dim, Tensor
@@ -93,4 +92,4 @@ def mean_of_patches(b: Builder, x: Tensor) -> Tensor:
 
 def classified(b: Builder, pooled: Tensor, loss: Loss) -> Tensor:
     logits = b.module(pooled, "classifier")
-    return finished(b, logits, cross_entropy(b, logits), loss)
+    return finished(b, logits, cross_entropy(b, logits[0]), loss)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from estimators.activations.blocks.t5 import t5_norm
 from estimators.activations.builder import Builder
-from estimators.activations.losses import Loss
+from estimators.activations.losses import Loss, finished
 from estimators.activations.roots import Joint, Roots, first_of
-from estimators.activations.roots.encoders import finished
 from estimators.activations.roots.pieces import convolution, cross_entropy, lookup, over_ids
 from estimators.activations.streams import Over
 from estimators.activations.tape import Dim, Tensor
@@ -36,8 +35,8 @@ def t5(model: ModelSpec) -> Roots:
         hidden = behind("decoder")(b, hidden)  # type: ignore[operator]
         if b.flag("scale_decoder_outputs", b.flag("tie_word_embeddings", True) and model.family == "t5"):
             hidden = b.scale(hidden, "scaled states")
-        logits = b.module(hidden, model.head)
-        return finished(b, logits, cross_entropy(b, logits), loss)
+        logits = [b.module(hidden, model.head)]
+        return finished(b, logits, cross_entropy(b, logits[0]), loss)
 
     return Roots((
         Joint(0, over_ids(embed), "encoder", from_data=True),
@@ -77,8 +76,9 @@ def bart(model: ModelSpec) -> Roots:
 
     def head(b: Builder, hidden: Tensor, loss: Loss) -> Tensor:
         logits = b.module(last(b, hidden, "decoder"), model.head)
-        logits = b.shift(logits, "logits and bias")
-        return finished(b, logits, cross_entropy(b, logits), loss)
+        outputs = [b.shift(logits, "logits and bias")]
+        del logits
+        return finished(b, outputs, cross_entropy(b, outputs[0]), loss)
 
     def heard(b: Builder, hidden: Tensor) -> Tensor:
         return last(b, hidden, "encoder")
@@ -116,8 +116,8 @@ def whisper(model: ModelSpec) -> Roots:
         return b.dropout(hidden, b.fraction("dropout"))
 
     def head(b: Builder, hidden: Tensor, loss: Loss) -> Tensor:
-        logits = b.module(b.norm(hidden, "model.decoder.layer_norm"), model.head)
-        return finished(b, logits, cross_entropy(b, logits), loss)
+        logits = [b.module(b.norm(hidden, "model.decoder.layer_norm"), model.head)]
+        return finished(b, logits, cross_entropy(b, logits[0]), loss)
 
     def inputs(batch: int, seq: int, _images: int, real: int) -> int:
         return batch * (bins * frames * real + seq * INT64)
