@@ -22,6 +22,7 @@ from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._pytree import tree_leaves
 
 from validate.census import Block, Census
+from validate.half import product, replaces
 from validate.simulate.remembered import Remembered
 
 SCATTERS = {
@@ -63,7 +64,10 @@ class Ledger(Census):
         else:
             if func in SCATTERS and torch._C._current_graph_task_id() != -1:
                 func = SCATTERS[func]
-            result = self._remembered.call(func, args, kwargs or {})
+            if replaces(func, args, kwargs):
+                result = product(func, args)
+            else:
+                result = self._remembered.call(func, args, kwargs or {})
         if type(result) is FakeTensor:
             self._note(result)
             return result

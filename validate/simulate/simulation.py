@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy
 
 from estimators.run import Run
+from validate.cells.deepspeed_engine import on_cpu
 from validate.depth import at_depth, depth_of, period_of
 from validate.simulate.fold import Depth, NotFoldable, folded
 from validate.simulate.moments import Composition, instants_of
 from validate.simulate.network import needy_ranks
 from validate.simulate.run import Measured, measure
+from validate.simulate.side_by_side import side_by_side
 
 FOLDED_ENGINES = ("torch", "ddp", "fsdp1", "fsdp2")  # and ZeRO-3; stages 0 to 2 run whole, and need not the time
 FOLDED_STAGE_3 = ("forward", "loss", "backward", "reduce")  # loading and the step: the engine itself at full depth
@@ -28,7 +32,8 @@ class Simulation:
     """What the engine held at the largest moment of each instant of its last step, and how that was found.
 
     ``ran``: the depths that were run; one of them is ``layers`` when nothing was folded. ``residual``: the largest
-    relative error of an instant at the depth that was held out, None when nothing was folded.
+    relative error of an instant at the depth that was held out, None when nothing was folded. ``rss_bytes``: of the
+    largest process, which shares with the others what it imported.
     """
 
     layers: int
@@ -57,27 +62,29 @@ def simulate(run: Run, *, layers: int | None = None, steps: int | None = None, f
     ``layers``: blocks of the deepest stack (None: all). ``fold``: run a few depths and extend them (None: where the
     engine allows it and it saves time). Raises ``NotImplementedError`` for what cannot be simulated, in words.
     """
-    started, cpu = time.monotonic(), time.process_time()
+    started, cpu = time.monotonic(), _cpu_seconds()
     full = depth_of(run.model)
     steps = steps or (STEPS_STAGE_3 if run.strategy.stage == 3 else STEPS)
     depths = _depths(run)
     notes: tuple[str, ...] = ()
     found: Simulation | None = None
+    if run.strategy.engine == "deepspeed":  # once, before processes are forked
+        on_cpu()
     folds = run.strategy.engine in FOLDED_ENGINES or run.strategy.stage == 3
     # a refusal costs what was run for nothing: stage 3 folds where that is little, or where it is asked to
     worth = sum(depths) * (2 if run.strategy.stage == 3 and not fold else 1) < full
     if layers is None and fold is not False and folds and worth:
         try:
-            runs = [measure(run, depth, steps) for depth in depths]
+            runs = side_by_side([partial(measure, run, depth, steps) for depth in reversed(depths)])[::-1]
             found = _fold_stage_3(run, runs, full) if run.strategy.stage == 3 else _fold(runs, full)
         except NotFoldable as reason:
             notes = (f"ran whole, not folded: {reason}",)
     if found is None:
         found = _whole(run, layers or full, steps)
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    used = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) * 1024
     return Simulation(
         found.layers, found.instants, found.ran, found.residual, time.monotonic() - started,
-        time.process_time() - cpu, used, notes,
+        _cpu_seconds() - cpu, used, notes,
     )  # fmt: skip
 
 
@@ -97,7 +104,7 @@ def _depths(run: Run) -> tuple[int, int, int]:
 
 def _whole(run: Run, layers: int, steps: int) -> Simulation:
     """Every block; of each instant the rank that needs most of the GPU."""
-    runs = [measure(run, layers, steps, rank) for rank in needy_ranks(at_depth(run, layers))]
+    runs = side_by_side([partial(measure, run, layers, steps, rank) for rank in needy_ranks(at_depth(run, layers))])
     instants = {name: max((r.instants[name] for r in runs), key=lambda c: c.total) for name in runs[0].instants}
     return Simulation(layers, instants, (layers,))
 
@@ -112,7 +119,7 @@ def _fold_stage_3(run: Run, runs: list[Measured], full: int) -> Simulation:
     instants, residual = folded(
         *(Depth(r.layers, {name: r.traces[name] for name in FOLDED_STAGE_3}) for r in runs), full
     )
-    alone = [measure(run, depth, STEPS, network=False) for depth in (*depths, full)]
+    alone = side_by_side([partial(measure, run, depth, STEPS, network=False) for depth in (full, *depths[::-1])])[::-1]
     beside = [_step_of(r) - _step_of(a) for r, a in zip(runs, alone, strict=False)]
     slope = (beside[1] - beside[0]) / (depths[1] - depths[0])
     if (beside[0] + slope * (depths[2] - depths[0]) != beside[2]).any():
@@ -133,3 +140,9 @@ def _step_of(run: Measured) -> numpy.ndarray:
 def _fold(runs: list[Measured], full: int) -> Simulation:
     instants, residual = folded(*(Depth(run.layers, run.traces) for run in runs), full)
     return Simulation(full, instants_of(instants), tuple(run.layers for run in runs), residual)
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of those that it has waited for."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
