@@ -11,6 +11,7 @@ from estimators.errors import AdvisorError
 from estimators.memory import Estimate, estimate_all
 from estimators.units import gib
 from estimators.values import dataclass
+from estimators.workload import workload
 from selector.report.recommendation import sections, settings_text
 from selector.report.text import METHOD_WORDS, by_verdict, speed
 from selector.report.tree_svg import tree_svg
@@ -69,18 +70,16 @@ def about(found: Recommendation, say: Words) -> Markup:
     """The question in one line, above every panel."""
     question = found.question
     cluster, model = question.cluster, question.model
-    shown = found.estimate or next((a.estimate for a in found.alternatives), None)
-    work = shown.run.workload if shown else None
+    work = found.estimate.run.workload if found.estimate else workload(**question.fields)
     gpus = f"{cluster.nodes} x {cluster.gpus_per_node}" if cluster.nodes > 1 else f"{cluster.gpus_per_node}"
     parts = [
         say("about.model", name=model.name, billions=f"{model.num_params / 1e9:.2f}"),
         f"{gpus} x {cluster.gpu.label} ({gib(cluster.gpu.memory_bytes)} GiB)",
     ]
-    if work:
-        parts += [
-            say.of(METHOD_WORDS[work.method]), work.precision,
-            say("about.tokens", batch=work.micro_batch, tokens=f"{work.seq_len:,}"), say("about.stack", stack=work.stack),
-        ]  # fmt: skip
+    parts += [
+        say.of(METHOD_WORDS[work.method]), work.precision,
+        say("about.tokens", batch=work.micro_batch, tokens=f"{work.seq_len:,}"), say("about.stack", stack=work.stack),
+    ]  # fmt: skip
     return element("p", " · ".join(parts), "about")
 
 
@@ -156,9 +155,16 @@ def _strategies(found: Recommendation, language: str) -> str:
     estimates, left_out = estimates_of(found)
     capacity = found.question.cluster.gpu.memory_bytes
     most = capacity * (BEYOND if any(e.gpu.expected > capacity for e in estimates) else 1)
+    settings = settings_text(found.settings) if found.estimate else ""
+    if found.estimate:  # with its settings; as it was asked it stands below, where that differs
+        same = (found.estimate.strategy, found.estimate.run.workload)
+        estimates = [found.estimate, *(e for e in estimates if (e.strategy, e.run.workload) != same)]
 
     def row(estimate: Estimate) -> tuple[object, ...]:
-        name = strategy(estimate.strategy, "chosen" if estimate.strategy == found.strategy else "")
+        chosen = estimate is found.estimate
+        name = strategy(estimate.strategy, "chosen" if chosen else "")
+        if chosen and settings:
+            name = join((name, element("small", say.of(settings))))
         return (
             name, badge(estimate.verdict, say), gib(estimate.gpu.expected), memory_bar(estimate, say, most=most),
             gib(estimate.host.expected, 0), say.of(estimate.peak.name),
@@ -167,7 +173,8 @@ def _strategies(found: Recommendation, language: str) -> str:
 
     titles = [say(f"column.{name}") for name in ("strategy", "verdict", "tensors", "bar", "host", "peak", "speed")]
     parts: list[object] = [table(titles, map(row, estimates), (2, 4, 6), "strategies")]
-    parts.append(element("p", say("strategies.caption"), "quiet"))
+    caption = say("strategies.caption") + (" " + say("strategies.first") if settings else "")
+    parts.append(element("p", caption, "quiet"))
     told = list(dict.fromkeys(note for e in estimates for note in e.notes))
     notes = [*(f"{name}: {say.of(why)}" for name, why in left_out.items()), *map(say.of, told)]
     if not say.knows((*left_out.values(), *told)):

@@ -18,6 +18,7 @@ from estimators.memory import estimate
 from selector import recommend
 from selector.chinese import said
 from selector.cli import main
+from selector.report.recommendation import settings_text
 from selector.report.tree_svg import PLACES, tree_svg, way
 from selector.tree.data import LEAVES, QUESTIONS
 from selector.ui import checking, pictures, serve
@@ -97,6 +98,21 @@ def test_the_table_is_that_of_estimate() -> None:
     for name in ("ddp", "zero3", "fsdp-full-shard"):
         found = estimate("llama-8b", "4xA10", name)
         assert re.search(rf"{name}\s+does not fit\s+{found.gpu.expected / 2**30:.2f}", text)
+
+
+def test_the_answer_stands_first_in_the_table_with_its_settings() -> None:
+    for model, gpus in (("llama-70b", "8xA100"), ("llama-8b", "4xA10"), ("llama-8b", "8xA100")):
+        found = recommend(model, gpus)
+        assert found.estimate
+        first = re.findall("<tr>.*?</tr>", answer(form(model=model, gpus=gpus), "en", True).strategies)[1]
+        text = re.sub(r"<[^>]+>", " ", first.replace("<wbr>", ""))
+        assert text.split()[0] == found.strategy and f"{found.estimate.gpu.expected / 2**30:.2f}" in text
+        assert settings_text(found.settings) in text
+
+
+def test_the_question_is_that_of_the_user_where_nothing_fits() -> None:
+    made = answer(form(model="llama-8b", gpus="T4", host_memory="8GB"), "en", True).summary
+    assert "full training" in made.partition("Nothing fits")[0] and "QLoRA" not in made.partition("Nothing fits")[0]
 
 
 @pytest.mark.parametrize("wrong", [
