@@ -97,6 +97,8 @@ class Cluster:
     price_per_gpu_hour: float | None = None
     tflops: float | None = None  # dense, in the dtype that computes; stands in for the catalogue's
     bandwidth_gb_per_s: float | None = None  # of a card's memory, likewise
+    cpu_cores: int | None = None  # of a node
+    dram_bytes_per_s: float | None = None  # of a node: channels x their rate
     notes: tuple[str, ...] = field(default=())
     calibration: Calibration | None = None  # what such a machine measured of itself
 
@@ -129,6 +131,8 @@ def parse_cluster(
     gpu_memory: str | int | None = None,
     tflops: str | float | None = None,
     bandwidth: str | float | None = None,
+    cpu_cores: str | int | None = None,
+    host_bandwidth: str | float | None = None,
     calibration: Calibration | None = None,
 ) -> Cluster:
     """``"2x8xH100"`` and the facts that are known -> ``Cluster``.
@@ -136,6 +140,7 @@ def parse_cluster(
     ``host_memory`` and ``nvme`` are per node, ``network`` in Gbit/s per GPU (``"50GB/s"`` is read as bytes),
     ``price`` per GPU-hour. ``gpu_memory`` stands in for the catalogue's size and makes any name a card; ``tflops`` and
     ``bandwidth`` (GB/s) stand in for its rates, so that such a card has a time too.
+    ``cpu_cores`` and ``host_bandwidth`` (GB/s of DRAM) of a node say how fast its CPU steps an offloaded optimizer.
     ``calibration`` (``estimators.calibration.load``) is used where it is of this card.
 
     Raises ``UnknownName`` for a card that no catalogue has, ``InputError`` for everything else that cannot be used.
@@ -155,7 +160,9 @@ def parse_cluster(
     return _cluster(
         gpu, gpus_per_node, nodes, _size(host_memory, "host memory"), _size(nvme, "NVMe"), _rate(network),
         None if interconnect is None else str(interconnect).lower(), _price(price),
-        _figure(tflops, "tflops", "dense TFLOPS, like 312"), _figure(bandwidth, "bandwidth", "GB/s, like 2039"), notes,
+        _figure(tflops, "tflops", "dense TFLOPS, like 312"), _figure(bandwidth, "bandwidth", "GB/s, like 2039"),
+        None if cpu_cores is None else round(_figure(cpu_cores, "cpu_cores", "cores of a node, like 64") or 0) or None,
+        None if host_bandwidth is None else 1e9 * (_figure(host_bandwidth, "host_bandwidth", "GB/s, like 300") or 0), notes,
         calibration,
     )  # fmt: skip
 
@@ -326,7 +333,7 @@ def _figure(value: str | float | None, what: str, example: str) -> float | None:
     except ValueError:
         figure = -1.0
     if not 0 < figure <= 1e6:
-        raise InputError(f"{what}: {short(_text(value))} is not a rate; give {example}")
+        raise InputError(f"{what}: {short(_text(value))} cannot be read; give {example}")
     return figure
 
 

@@ -33,7 +33,8 @@ def recommend(
     sequences per optimizer step of all GPUs together; without it micro-batch and accumulation stay as they are.
     ``strategy``: the choice is the caller's, only free settings are looked for. ``workload``: the fields of
     ``estimators.Workload``; a value that is given never changes. The cluster's facts are taken too: ``host_memory``,
-    ``nvme``, ``network``, ``interconnect``, ``price``, ``gpu_memory``, ``tflops``, ``bandwidth``.
+    ``nvme``, ``network``, ``interconnect``, ``price``, ``gpu_memory``, ``tflops``, ``bandwidth``, ``cpu_cores``,
+    ``host_bandwidth``.
 
     Raises the errors of ``estimators.errors``. Nothing fits: ``strategy`` is None and ``alternatives`` says what would.
 

@@ -23,6 +23,7 @@ MAX_GLOBAL_BATCH = 2**24
 FACTS = {
     "host_memory": "host_bytes", "nvme": "nvme_bytes", "network": "network_bits_per_s", "interconnect": "interconnect",
     "price": "price_per_gpu_hour", "gpu_memory": "gpu", "tflops": "tflops", "bandwidth": "bandwidth_gb_per_s",
+    "cpu_cores": "cpu_cores", "host_bandwidth": "dram_bytes_per_s",
     "calibration": "calibration",
 }  # fmt: skip
 

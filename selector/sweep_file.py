@@ -14,7 +14,8 @@ from estimators.errors import InputError, UnknownName, short
 from estimators.values import dataclass
 from estimators.workload import FIELD_ALIASES, FIELDS
 
-CLUSTER_FACTS = ("host_memory", "nvme", "network", "interconnect", "price", "gpu_memory", "tflops", "bandwidth")
+CLUSTER_FACTS = ("host_memory", "nvme", "network", "interconnect", "price", "gpu_memory", "tflops", "bandwidth", "cpu_cores",
+                 "host_bandwidth")  # fmt: skip
 MAX_COMBINATIONS = 1_000_000
 MAX_BYTES = 64 * 2**20
 YAML_KEYS = {"models": "model", "model": "model", "gpus": "gpus", "strategies": "strategy", "strategy": "strategy"}

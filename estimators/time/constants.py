@@ -161,6 +161,13 @@ HOST_SLOT_SHARE = Constant(0.76, 0.60, 0.85, "of a x16 slot", "ZeRO-Infinity: 12
 CPU_ADAM = Constant(1.5e9, 0.35e9, 4.5e9, "parameters/s per node",
                     "ZeRO-Offload (arXiv 2101.06840): 3.3-4.5 G on 2 x Xeon 8168; threads unpinned or few channels: "
                     "DeepSpeed issues 1635 (62 M on a desktop), 6834")  # fmt: skip
+# Where the node's CPU was described: Adam moves so many bytes a parameter through DRAM, and a core does so many of them.
+ADAM_BYTES = 30.0
+DRAM_SHARE = Constant(0.46, 0.30, 0.70, "of the DRAM bandwidth of a node",
+                      "ZeRO-Offload: 3.3-4.5 G parameters/s x 30 bytes, of 256 GB/s (2 x Xeon 8168, 12 x DDR4-2666)")  # fmt: skip
+CORE_ADAM = Constant(83e6, 31e6, 150e6, "parameters/s per core",
+                     "ZeRO-Offload: 4 G on the 48 cores of 2 x Xeon 8168, where DRAM binds; torch's on one thread 31 M "
+                     "(FSDP2 with 8 ranks: 537 M parameters in 17.2 s)")  # fmt: skip
 TORCH_CPU_ADAM = Constant(0.5e9, 0.06e9, 0.7e9, "parameters/s per node",
                           "ZeRO-Offload: torch's is about 6 times slower; pytorch issue 74588")  # fmt: skip
 NVME_READ = Constant(10e9, 3e9, 27e9, "bytes/s per node", "DeepNVMe: 4 x Gen4 10, 4 x Gen5 27")

@@ -18,6 +18,7 @@ from estimators.time.constants import (
     USUAL_NIC,
     Constant,
 )
+from estimators.time.host_cpu import described_adam
 from estimators.time.volumes import RING_TURNS, Message
 from estimators.values import dataclass
 
@@ -26,12 +27,16 @@ Three = tuple[float, float, float]  # fast, expected, slow
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """bytes/s that collectives get per GPU inside a node and per adapter between nodes: fast, expected, slow."""
+    """bytes/s that collectives get per GPU inside a node and per adapter between nodes: fast, expected, slow.
+
+    ``adam``: parameters/s of the node's CPU, where its cores or its DRAM were given.
+    """
 
     inside: Three
     between: Three
     per_node: int
     notes: tuple[str, ...]
+    adam: Three | None = None
 
 
 def fast_to_slow(constant: Constant, scale: float = 1.0) -> Three:
@@ -70,7 +75,8 @@ def links(cluster: Cluster, card: Rates) -> Links:
         if cluster.nodes > 1:
             rate = f"{usual.value * 8 / 1e9:g}"
             notes = (*notes, f"network not given: {rate} Gbit/s per GPU assumed, wide (give --network)")
-    return Links(inside, between, cluster.gpus_per_node, notes)
+    adam = described_adam(cluster.cpu_cores, cluster.dram_bytes_per_s)
+    return Links(inside, between, cluster.gpus_per_node, notes, adam)
 
 
 def placement(message: Message, per_node: int) -> tuple[int, int]:

@@ -94,7 +94,7 @@ def adam_seconds(work: Offload, i: int, own: Three | None = None) -> float:
     """O.3: parameters of a node over the rate of its CPU. 8 G parameters at 1.5 G/s: 5.3 s.
 
     28-30 bytes a parameter move through DRAM, so a node with usable 120 GB/s updates about 4 G/s. ``own``: what this
-    machine measured of DeepSpeed's CPU Adam.
+    machine measured of DeepSpeed's CPU Adam, or what follows from its cores and DRAM (``host_cpu``).
     """
     rate = fast_to_slow(CPU_ADAM if work.vectorised else TORCH_CPU_ADAM)
     return work.adam / (own if own is not None and work.vectorised else rate)[i]

@@ -80,7 +80,7 @@ def part_seconds(work: Amounts, card: Rates, network: Links, i: int) -> Seconds:
         links, nets, copies,
         work.optimizer_bytes * cost.foreach[0 if work.fused else 1] / rate,
         work.optimizer_flops / card.matmul[2 - i],
-        adam_seconds(load, i, card.adam) + load.up / host if load.adam else 0.0,
+        adam_seconds(load, i, card.adam or network.adam) + load.up / host if load.adam else 0.0,
         nvme_seconds(load, i) if load.nvme_read else 0.0,
     )  # fmt: skip
 

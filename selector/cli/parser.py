@@ -76,6 +76,8 @@ CLUSTER_FLAGS = {
     "gpu-memory": "memory of a card that is not in the catalogue: 24GB",
     "tflops": "its dense TFLOPS, for times: 312",
     "bandwidth": "its memory bandwidth in GB/s, for times: 2039",
+    "cpu-cores": "CPU cores per node, for offload: 64",
+    "host-bandwidth": "DRAM bandwidth per node in GB/s, for offload: 300",
 }
 
 

@@ -191,7 +191,7 @@ def test_json_csv_and_markdown(capsys: pytest.CaptureFixture[str]) -> None:
         (("--gpus-per-node", "x"), "gpus-per-node"),
         (("--global-batch", "-4"), "global-batch"),
         (("--strategy", "zero9"), "unknown strategy"),
-        (("--tflops", "fast"), "tflops: 'fast' is not a rate"),
+        (("--tflops", "fast"), "tflops: 'fast' cannot be read"),
         (("--format", "yaml"), "format"),
     ],
 )

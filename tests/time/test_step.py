@@ -14,6 +14,7 @@ from estimators.memory import resolve
 from estimators.time import StepTime, Unknown, step_time
 from estimators.time.card import Rates, rates
 from estimators.time.constants import FITTED, fitted, replaced
+from estimators.time.host_cpu import described_adam
 from estimators.time.offload import adam_seconds, host_rate, offload
 from estimators.time.optimizer_step import bytes_per_parameter
 
@@ -146,6 +147,25 @@ def test_offloaded_amounts_of_zero_offload() -> None:
     assert work.sync == work.up == 2 * 6_738_415_616 / 4
     assert work.adam == 6_738_415_616
     assert adam_seconds(work, 1) == pytest.approx(6.738 / 1.5, rel=1e-3)
+
+
+def test_cores_and_dram_of_a_node_say_how_fast_its_cpu_steps() -> None:
+    """ZeRO-Offload, table 4: seconds of CPU Adam on 2 x Xeon 8168, 48 cores with 12 x DDR4-2666 = 256 GB/s."""
+    fast, expected, slow = described_adam(48, 256e9) or (0.0, 0.0, 0.0)
+    for billions, seconds in ((1, 0.22), (2, 0.51), (4, 1.03), (8, 2.41), (10, 2.57)):
+        assert billions * 1e9 / fast < seconds < billions * 1e9 / slow
+        assert billions * 1e9 / expected == pytest.approx(seconds, rel=0.20)
+    assert described_adam(None, None) is None
+    few, many = ((described_adam(cores, 256e9) or (0.0,) * 3)[1] for cores in (4, 400))
+    assert few == 4 * 83e6 and many == expected, "few cores bind, then DRAM"
+    runs = [
+        step_time(resolve("llama-8b", parse_cluster("4xA10", **facts), "zero3-offload"))
+        for facts in ({}, {"cpu_cores": 96, "host_bandwidth": 460}, {"cpu_cores": 4})
+    ]
+    spent = [
+        next(p.seconds for p in run.parts if p.name == "CPU optimizer") for run in runs if isinstance(run, StepTime)
+    ]
+    assert spent[1] < spent[0] < spent[2]
 
 
 def test_fused_adam_moves_28_bytes_and_clipping_8() -> None:
