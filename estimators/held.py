@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from estimators.activations.amounts import has_images, rows_of
-from estimators.activations.formulas import Formula, between, covers
+from estimators.activations.formulas import Formula, between, first_of_equals
 from estimators.activations.network import Network, anywhere, modelled
 from estimators.activations.question import Question
 from estimators.activations.tape import ZERO, Size
@@ -126,11 +126,7 @@ def _possible(candidates: Sequence[Candidate], network: Network | None) -> list[
             while len(row) > 1 and between(row[-1][1], row[-2][1], one):
                 row.pop()
             row.append((number, one))
-    kept: list[tuple[int, Size]] = []
-    for number, one in sorted(pair for row in alike.values() for pair in row):
-        if not any(covers(other, one) for _, other in kept):
-            kept = [(n, s) for n, s in kept if not (covers(one, s) and sum(one) > sum(s))]
-            kept.append((number, one))
+    kept = first_of_equals(sorted(pair for row in alike.values() for pair in row))
     return [(candidates[number], one) for number, one in kept]
 
 

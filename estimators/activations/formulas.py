@@ -86,12 +86,21 @@ def larger(*amounts: Amount) -> Amount:
 
 def upper(sizes: Iterable[Size]) -> tuple[Size, ...]:
     """Those that no other covers at every batch and sequence: the rest is never the largest."""
-    best: list[Size] = []
-    for size in dict.fromkeys(sizes):
-        if not any(covers(other, size) for other in best):
-            best = [other for other in best if not covers(size, other)]
-            best.append(size)
-    return tuple(best)
+    return tuple([size for _, size in first_of_equals(enumerate(dict.fromkeys(sizes)))])
+
+
+def first_of_equals(numbered: Iterable[tuple[int, Size]]) -> list[tuple[int, Size]]:
+    """Of polynomials in an order, those that are the largest somewhere: a later one has to be more, not as much."""
+    best: list[tuple[int, int, Size]] = []  # with its value at B = S = 1: what covers another has at least as much there
+    for number, size in numbered:
+        height = sum(size)
+        for reached, _, other in best:
+            if reached >= height and covers(other, size):
+                break
+        else:
+            best = [kept for kept in best if kept[0] >= height or not covers(size, kept[2])]
+            best.append((height, number, size))
+    return [(number, size) for _, number, size in best]
 
 
 def covers(a: Size, b: Size) -> bool:
@@ -100,8 +109,6 @@ def covers(a: Size, b: Size) -> bool:
     What ``a`` lacks in one monomial it may have in a larger one. Where it does, and the coefficients of ``a`` have the
     larger sum, it is more everywhere.
     """
-    if sum(a) < sum(b):
-        return False
     rest = list(map(int.__sub__, a, b))
     if min(rest) >= 0:
         return True

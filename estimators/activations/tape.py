@@ -286,12 +286,16 @@ def ledger(output: Tensor) -> tuple[tuple[Saved, ...], tuple[Storage, ...]]:
 
 def largest(moments: Sequence[Moment]) -> tuple[Moment, ...]:
     """Moments that no other exceeds in every coefficient: the only ones that can be the largest for some workload."""
-    best: list[Moment] = []
+    best: list[tuple[int, Moment]] = []  # a moment that covers another has at least its sum
     for moment in dict.fromkeys(moments):
-        if not any(_covers(other, moment) for other in best):
-            best = [other for other in best if not _covers(moment, other)]
-            best.append(moment)
-    return tuple(best)
+        height = sum(moment.live) + moment.weight_gradients + moment.fresh_gradient
+        for reached, other in best:
+            if reached >= height and _covers(other, moment):
+                break
+        else:
+            best = [(r, other) for r, other in best if r > height or not _covers(moment, other)]
+            best.append((height, moment))
+    return tuple([moment for _, moment in best])
 
 
 def _covers(a: Moment, b: Moment) -> bool:

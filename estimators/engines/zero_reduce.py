@@ -12,7 +12,7 @@ from functools import lru_cache
 from estimators.engines.zero_layout import Layout, Spot, owned, partition, trainable
 from estimators.model.spec import ModelSpec
 from estimators.sites import END, START
-from estimators.values import NamedTuple, dataclass, field
+from estimators.values import NamedTuple, dataclass
 
 NORM_BYTES = 8  # gradients are squared in fp64 (zero/utils.py, get_norm_dtype)
 
@@ -79,60 +79,88 @@ def records(moments: Iterable[Held], size: Callable[[Held], int]) -> tuple[Held,
     return tuple(kept)
 
 
-@dataclass
 class _Replay:
-    layout: Layout
-    share: int
-    rank: int
-    rules: Rules
-    alive: int = 0  # elements of gradients that stand outside the bucket and the pieces
-    pieces: int = 0
-    elements: int = 0
-    bucket: list[int] = field(default_factory=list)
-    pending: list[int] = field(default_factory=list)  # in the bucket's list, but not in its buffer
-    spot: Spot = (START, 0)
-    backward: dict[Spot, int] = field(default_factory=dict)  # the most gradients at each place, in the order of time
-    reduce: dict[Spot, tuple[int, int]] = field(default_factory=dict)
+    """One rank's backward. The loop over parameters is one function with plain names: it runs for each of hundreds of
+    parameters on several ranks, in every answer."""
+
+    def __init__(self, layout: Layout, share: int, rank: int, rules: Rules) -> None:
+        self.layout, self.share, self.rank, self.rules = layout, share, rank, rules
+        self.first, self.last = owned(layout, share, rank)
 
     def run(self) -> Collected:
-        sizes, rules = self.layout.sizes, self.rules
-        self.first, self.last = owned(self.layout, self.share, self.rank)
-        order = self.layout.order if rules.at_the_end else reversed(self.layout.executed)
-        half = -1 if rules.at_the_end else self.layout.tied
-        waiting = sizes[self.layout.tied] if self.layout.tied >= 0 else 0
-        if rules.loaded:
-            self.alive = self.layout.numel
+        rules, layout = self.rules, self.layout
+        sizes, spots, limit, element = layout.sizes, layout.spots, rules.bucket, rules.element
+        first, last, loaded, at_the_end = self.first, self.last, rules.loaded, rules.at_the_end
+        buffered, offload = rules.contiguous, rules.offload
+        whole = layout.ends[last - 1] - (layout.ends[first - 1] if first else 0) if last > first else 0
+        stays_if_mine, stays_if_not = rules.compact or not buffered, rules.keeps_others
+        takes_pieces = rules.pieces and buffered
+        half = -1 if at_the_end else layout.tied
+        waiting = sizes[layout.tied] if layout.tied >= 0 else 0
+
+        alive = layout.numel if loaded else 0  # elements of gradients that stand outside the bucket and the pieces
+        pieces = elements = 0
+        bucket: list[int] = []
+        pending: list[int] = []  # in the bucket's list, but not in its buffer
+        spot: Spot = (START, 0)
+        backward: dict[Spot, int] = {}  # the most gradients at each place, in the order of time
+        reduce: dict[Spot, tuple[int, int, int]] = {}  # bytes, then gradients and copies
+
+        def moment(copies: int) -> None:
+            size = (alive + pieces) * element + copies
+            if size > reduce.get(spot, (0,))[0]:
+                reduce[spot] = size, alive + pieces, copies
+
         if half >= 0:
-            self.alive += sizes[half]
-        if rules.at_the_end:
-            self._see(self.alive + waiting * (3 if rules.accumulates else 2))
-        for index in order:
-            numel = sizes[index]
-            self.spot = self.spot if rules.at_the_end else self.layout.spots[index]
-            if index == half:  # autograd adds two halves: three tensors
-                self._see(self.alive + self.pieces + 2 * numel)
-            if not rules.loaded:
-                self.alive += numel if index != half else 0
-            elif index == half:
-                self.alive -= numel
-            self._see(self.alive + self.pieces)
-            if self.elements + numel > rules.bucket:
-                self._flush()
-            if numel > rules.bucket or not rules.contiguous:
-                self.pending.append(index)
-                if rules.offload:  # an oversized gradient is cloned
-                    self._see(self.alive + self.pieces + numel)
-            else:
-                self.alive -= numel
-            self.elements += numel
-            self.bucket.append(index)
-        self._flush()
-        element = rules.element
+            alive += sizes[half]
+        if at_the_end:
+            backward[spot] = alive + waiting * (3 if rules.accumulates else 2)
+        order = layout.order if at_the_end else reversed(layout.executed)
+        for index in (*order, -1):  # behind the last one the bucket is reduced once more
+            most = -1
+            if index >= 0:
+                numel = sizes[index]
+                if not at_the_end:
+                    spot = spots[index]
+                if index == half:  # autograd adds two halves: three tensors
+                    most = alive + pieces + 2 * numel
+                if not loaded:
+                    alive += numel if index != half else 0
+                elif index == half:
+                    alive -= numel
+                if alive + pieces > most:
+                    most = alive + pieces
+            if bucket and (index < 0 or elements + numel > limit):
+                mine = [i for i in bucket if first <= i < last]
+                added = 4 * max(map(self._slice, mine)) if rules.compact and mine else 0  # _add_to_grad_partition_buffer
+                moment(self._flattened(bucket, elements) * element + added)
+                if mine and takes_pieces and not pieces:
+                    pieces = whole
+                    moment(0)
+                if mine and offload:
+                    moment(NORM_BYTES * max(map(self._slice, mine)))
+                for i in pending:
+                    if offload or not (stays_if_mine if first <= i < last else stays_if_not):
+                        alive -= sizes[i]
+                bucket, pending, elements = [], [], 0
+                if alive + pieces > most:
+                    most = alive + pieces
+            if index >= 0:
+                if numel > limit or not buffered:
+                    pending.append(index)
+                    if offload:  # an oversized gradient is cloned
+                        most = max(most, alive + pieces + numel)
+                else:
+                    alive -= numel
+                elements += numel
+                bucket.append(index)
+            if most > backward.get(spot, -1):
+                backward[spot] = most
         before = Held((END, 0), self._at_start(), 0, "early", False)
-        backward = [before, *self._piling_up(), *(Held(spot, size) for spot, size in self.backward.items())]
-        reduce = (Held(spot, size, copies) for spot, (size, copies) in self.reduce.items())
+        backwards = [before, *self._piling_up(), *(Held(spot, size) for spot, size in backward.items())]
+        reduced = (Held(spot, held, copies) for spot, (_, held, copies) in reduce.items())
         return Collected(
-            records(backward, lambda h: h.gradients), records(reduce, lambda h: h.gradients * element + h.copies)
+            records(backwards, lambda h: h.gradients), records(reduced, lambda h: h.gradients * element + h.copies)
         )
 
     def _at_start(self) -> int:
@@ -147,65 +175,36 @@ class _Replay:
             yield Held((END, 0), self.layout.numel, 0, "fresh", True)
             return
         done, seen = 0, (-2, 0)
+        sizes, spots = self.layout.sizes, self.layout.spots
         for index in reversed(self.layout.executed):
-            spot = self.layout.spots[index]
+            spot = spots[index]
             if spot != seen and spot[0] != START:
                 yield Held(spot, done, 0, "made", False)
-            seen, done = spot, done + self.layout.sizes[index]
-
-    def _see(self, elements: int) -> None:
-        if elements > self.backward.get(self.spot, -1):
-            self.backward[self.spot] = elements
-
-    def _flush(self) -> None:
-        if not self.bucket:
-            return
-        rules, sizes = self.rules, self.layout.sizes
-        mine = [i for i in self.bucket if self.first <= i < self.last]
-        added = 4 * max(map(self._slice, mine)) if rules.compact and mine else 0  # _add_to_grad_partition_buffer
-        self._moment(self._flattened() * rules.element + added)
-        if mine and rules.pieces and rules.contiguous and not self.pieces:
-            self.pieces = self.layout.ends[self.last - 1] - (self.layout.ends[self.first - 1] if self.first else 0)
-            self._moment(0)
-        if mine and rules.offload:
-            self._moment(NORM_BYTES * max(self._slice(i) for i in mine))
-        stays_if_mine, stays_if_not = rules.compact or not rules.contiguous, rules.keeps_others
-        for index in self.pending:
-            stays = stays_if_mine if self.first <= index < self.last else stays_if_not
-            if not stays or rules.offload:
-                self.alive -= sizes[index]
-        self.bucket, self.pending, self.elements = [], [], 0
-        self._see(self.alive + self.pieces)
-
-    def _moment(self, copies: int) -> None:
-        held, element = self.alive + self.pieces, self.rules.element
-        best = self.reduce.get(self.spot, (0, 0))
-        if held * element + copies > best[0] * element + best[1]:
-            self.reduce[self.spot] = (held, copies)
+            seen, done = spot, done + sizes[index]
 
     def _slice(self, index: int) -> int:
         end = self.layout.ends[index]
         start = end - self.layout.sizes[index]
         return min(end, (self.rank + 1) * self.share) - max(start, self.rank * self.share)
 
-    def _flattened(self) -> int:
+    def _flattened(self, bucket: list[int], elements: int) -> int:
         """Elements that ``allreduce_bucket`` copies into one tensor: none when a single slice is reduced."""
         if not self.rules.contiguous:
-            return self.elements if len(self.bucket) > 1 else 0
+            return elements if len(bucket) > 1 else 0
         if not self.rules.scatter:
             return 0
         ends, sizes = self.layout.ends, self.layout.sizes
         if not self.rules.compact:
-            first, last = min(self.bucket), max(self.bucket)
+            first, last = min(bucket), max(bucket)
             if (ends[first] - sizes[first]) // self.share == (ends[last] - 1) // self.share:
                 return 0
-            if self.elements <= self.rules.bucket:
-                return self.elements
+            if elements <= self.rules.bucket:
+                return elements
         # rank and elements; neighbours of one rank merge unless a flat buffer takes them
         slices: list[tuple[int, int]] = []
-        for index in self.bucket:
-            end = self.layout.ends[index]
-            start = end - self.layout.sizes[index]
+        for index in bucket:
+            end = ends[index]
+            start = end - sizes[index]
             while start < end:
                 rank = start // self.share
                 stop = min(end, (rank + 1) * self.share)
