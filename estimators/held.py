@@ -7,7 +7,7 @@ what is needed to name the terms of a moment when somebody reads them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from estimators.activations.amounts import has_images, rows_of
 from estimators.activations.formulas import Formula, between, first_of_equals
@@ -24,6 +24,7 @@ from estimators.sites import Site
 from estimators.step_temporaries import step_temporaries
 from estimators.values import NamedTuple
 
+FEW = 2  # questions that are answered in plain numbers: formulas cost as much as some
 MOST_FRAMES = 256  # counts of images and rows of a fused loss that a run is known for
 
 
@@ -51,17 +52,18 @@ Frame = tuple[tuple[str, tuple[Choice, ...]], ...]
 class Shared:
     """What runs share that differ only in batch, sequence and images; made by one of them."""
 
-    __slots__ = ("_frames", "_images", "question", "reason")
+    __slots__ = ("_asked", "_frames", "_images", "question", "reason")
 
     def __init__(self, run: Run) -> None:
         self._frames: dict[tuple[int, int | None], Frame] = {}
         self._images = False
+        self._asked = 0
         self.question: Question | None = None
         self.reason = ""  # why activations are not counted
         try:
             question = modelled(run)
             self._images = has_images(question)
-            anywhere(question, *self._key(question, run))
+            Network.of(run)
             self.question = question
         except NotModelled as reason:
             self.reason = str(reason)
@@ -82,6 +84,15 @@ class Shared:
             rows = rows_of(question, asked.micro_batch * asked.seq_len)
         return asked.images if self._images else 1, rows
 
+    def moments(self, run: Run) -> list[tuple[str, int, Held]]:
+        """Every instant's name, the bytes on the GPU of its largest moment, and the moment."""
+        asked = run.workload
+        if self._asked < FEW and self._key(self.question, run) not in self._frames:
+            self._asked += 1
+            return plain(run, None if self.question is None else Network.of(run))
+        batch, seq = asked.micro_batch, asked.seq_len
+        return [(name, *largest(choices, batch, seq)) for name, choices in self.frame(run)]
+
     def frame(self, run: Run) -> Frame:
         """The instants of a run in their order, with the moments that can be the largest of each."""
         key = self._key(self.question, run)
@@ -94,25 +105,48 @@ class Shared:
         return found
 
 
+def plain(run: Run, network: Network | None) -> list[tuple[str, int, Held]]:
+    """As ``Shared.moments``, every candidate counted at the batch and sequence of the run."""
+
+    def size(candidate: Candidate) -> int:
+        return candidate[2] + (int(network.size(candidate[0])) if network is not None else 0)  # type: ignore[arg-type]
+
+    made = []
+    for name, candidates, near in _instants(run):
+        found = max(candidates, key=size) if len(candidates) > 1 else candidates[0]
+        held, more = _held(run, name, found, near)
+        made.append((name, size(found) + more, held))
+    return made
+
+
 def _frame(run: Run, network: Network | None) -> Frame:
-    candidates, beside = weighed(run), host_terms(run)
-    workspace, always = cublas_workspace(run), beside.get("always", ())
     made: list[tuple[str, tuple[Choice, ...]]] = []
-    for name in INSTANTS:
-        found = candidates.get(name)
-        if not found:
-            continue
-        near = (*beside.get(name, ()), *(() if name == "load" else (*workspace, *always)))
-        made.append((name, tuple(_choice(run, name, f, size, near) for f, size in _possible(found, network))))
+    for name, candidates, near in _instants(run):
+        choices = []
+        for found, size in _possible(candidates, network):
+            held, more = _held(run, name, found, near)
+            choices.append(Choice(held, size, more))
+        made.append((name, tuple(choices)))
     return tuple(made)
 
 
-def _choice(run: Run, name: str, found: Candidate, size: Size, near: tuple[Term, ...]) -> Choice:
+def _instants(run: Run) -> Iterator[tuple[str, Sequence[Candidate], tuple[Term, ...]]]:
+    """Each instant with the moments that can be its largest, and what stands beside every one of them."""
+    candidates, beside = weighed(run), host_terms(run)
+    workspace, always = cublas_workspace(run), beside.get("always", ())
+    for name in INSTANTS:
+        if candidates.get(name):
+            near = (*beside.get(name, ()), *(() if name == "load" else (*workspace, *always)))
+            yield name, candidates[name], near
+
+
+def _held(run: Run, name: str, found: Candidate, near: tuple[Term, ...]) -> tuple[Held, int]:
+    """A candidate with what stands beside it, and the bytes on the GPU of that."""
     site, terms, _, held = found
     beside = (*step_temporaries(run, terms), *near) if name == "step" else near
     elsewhere = sizes_of(beside, held)
     more = elsewhere.pop("gpu", 0) - held.get("gpu", 0)
-    return Choice(Held(site, terms, beside, elsewhere, elsewhere.get("host", 0)), size, more)
+    return Held(site, terms, beside, elsewhere, elsewhere.get("host", 0)), more
 
 
 def _possible(candidates: Sequence[Candidate], network: Network | None) -> list[tuple[Candidate, Size]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from estimators.activations.network import Network
 from estimators.cluster import Cluster, parse_cluster
 from estimators.errors import AdvisorError, IllegalCombination
-from estimators.held import Held, Shared, largest
+from estimators.held import Held, Shared
 from estimators.model import resolve_model
 from estimators.model.methods import trained, wide_adapters
 from estimators.model.positions import default_length, learned_positions
@@ -67,9 +67,7 @@ class Estimate:
     @cached_property
     def _found(self) -> list[tuple[str, int, Held]]:
         """Every instant's name, with the bytes on the GPU of its largest moment and the moment."""
-        asked = self.run.workload
-        batch, seq = asked.micro_batch, asked.seq_len
-        return [(name, *largest(choices, batch, seq)) for name, choices in self._shared.frame(self.run)]
+        return self._shared.moments(self.run)
 
     @cached_property
     def instants(self) -> tuple[Instant, ...]:

@@ -12,10 +12,8 @@ from estimators.activations.formulas import Formula, between, covers, larger
 from estimators.activations.network import Network
 from estimators.activations.tape import MONOMIALS, evaluate
 from estimators.engines import weighed
-from estimators.held import Shared
+from estimators.held import Shared, largest, plain
 from estimators.memory import default_strategies
-from estimators.runtime import cublas_workspace
-from estimators.step_temporaries import step_temporaries
 from estimators.values import replace
 
 QUESTIONS = (
@@ -39,18 +37,15 @@ def test_the_largest_moment_is_the_one_that_plain_numbers_find(
     model: str, strategy: str, fields: dict[str, object], batch: int, seq: int, images: int
 ) -> None:
     """The candidate and its bytes, each instant: every moment counted at this batch and sequence, the first of equals."""
-    found = estimate(model, "8xA100", strategy, micro_batch=batch, seq_len=seq, images=images, **fields)  # type: ignore[arg-type]
-    network = Network.of(found.run)
-    for name, candidates in weighed(found.run).items():
-        if not candidates:
-            continue
-        site, terms, _, _ = max(candidates, key=lambda c: c[2] + network.size(c[0]))  # type: ignore[operator]
-        beside = (*step_temporaries(found.run, terms), *cublas_workspace(found.run)) if name == "step" else ()
-        if name not in ("load", "step"):
-            beside = cublas_workspace(found.run)
-        shown = [t for t in found[name].terms if t.place == "gpu"]
-        assert shown == [t for t in (*terms, *network.terms(site), *beside) if t.bytes and t.place == "gpu"]
-        assert found[name].gpu_bytes == sum(t.bytes for t in shown)
+    run = estimate(model, "8xA100", strategy, micro_batch=batch, seq_len=seq, images=images, **fields).run  # type: ignore[arg-type]
+    network, shared = Network.of(run), Shared.of(run)
+    formulas = [(name, *largest(choices, batch, seq)) for name, choices in shared.frame(run)]
+    assert formulas == shared.moments(run) == plain(run, network)
+    for name, size, held in formulas:
+        site, terms, _, _ = max(weighed(run)[name], key=lambda c: c[2] + network.size(c[0]))  # type: ignore[operator]
+        assert (held.site, held.terms) == (site, terms)
+        shown = (*held.terms, *network.terms(site), *held.beside)
+        assert size == sum(t.bytes for t in shown if t.place == "gpu")
 
 
 def test_no_more_formulas_at_greater_depth() -> None:

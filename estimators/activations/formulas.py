@@ -91,7 +91,9 @@ def upper(sizes: Iterable[Size]) -> tuple[Size, ...]:
 
 def first_of_equals(numbered: Iterable[tuple[int, Size]]) -> list[tuple[int, Size]]:
     """Of polynomials in an order, those that are the largest somewhere: a later one has to be more, not as much."""
-    best: list[tuple[int, int, Size]] = []  # with its value at B = S = 1: what covers another has at least as much there
+    best: list[
+        tuple[int, int, Size]
+    ] = []  # with its value at B = S = 1: what covers another has at least as much there
     for number, size in numbered:
         height = sum(size)
         for reached, _, other in best:

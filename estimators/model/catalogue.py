@@ -18,6 +18,7 @@ from estimators.model.spec import ModelSpec
 from estimators.values import dataclass, replace
 
 DATA = os.path.join(os.path.dirname(__file__), "data")
+INDEX = os.path.join(os.path.dirname(__file__), "model_index.json")
 # Words of a name that say how the weights were trained or stored; the architecture is the same without them.
 DECORATION = frozenset({"hf", "instruct", "chat", "base", "it", "pt", "sft", "dpo", "meta"})
 # Organisations that re-upload others' checkpoints under their own name and leave the architecture alone.
@@ -52,15 +53,17 @@ class Entry:
 
 
 @cache
+def _file(group: str) -> tuple[Entry, ...]:
+    """The entries of one file."""
+    with open(os.path.join(DATA, f"{group}.json"), encoding="utf-8") as stream:
+        return tuple(Entry(**{**row, "aliases": tuple(row["aliases"]), "group": group}) for row in json.load(stream))
+
+
+@cache
 def entries() -> tuple[Entry, ...]:
     """Every entry, by file and in the order of the files."""
-    found: list[Entry] = []
-    for file in sorted(os.listdir(DATA)):
-        if file.endswith(".json"):
-            with open(os.path.join(DATA, file), encoding="utf-8") as stream:
-                for row in json.load(stream):
-                    found.append(Entry(**{**row, "aliases": tuple(row["aliases"]), "group": file[:-5]}))
-    return tuple(found)
+    groups = [file[:-5] for file in sorted(os.listdir(DATA)) if file.endswith(".json")]
+    return tuple(entry for group in groups for entry in _file(group))
 
 
 def normalise(name: str) -> str:
@@ -82,11 +85,24 @@ def undecorated(key: str) -> str:
 
 
 @cache
+def _index() -> Mapping[str, str]:
+    """What ``index`` says, written down: name -> file and number of the entry in it. One answer needs one file."""
+    with open(INDEX, encoding="utf-8") as stream:
+        found: dict[str, str] = json.load(stream)
+    return found
+
+
+def named(key: str) -> Entry | None:
+    """The entry of a key of ``index``."""
+    group, _, number = _index().get(key, "").partition(" ")
+    return _file(group)[int(number)] if group else None
+
+
 def index() -> Mapping[str, Entry]:
     """Normalised name -> entry: ids with their organisation, and every name without one.
 
-    A name wins over an alias, an alias over the last part of somebody's id; a dotted name is also found with hyphens
-    (``qwen2-5-7b``).
+    ``scripts/model-index`` writes it to ``model_index.json``. A name wins over an alias, an alias over the last part of
+    somebody's id; a dotted name is also found with hyphens (``qwen2-5-7b``).
     """
     full: dict[str, Entry] = {}
     bare: dict[str, Entry] = {}
@@ -102,6 +118,12 @@ def index() -> Mapping[str, Entry]:
     return {**dashed, **bare, **full}
 
 
+def written() -> dict[str, str]:
+    """What ``model_index.json`` says: each key with the file of its entry and the entry's number there."""
+    places = {id(entry): f"{entry.group} {_file(entry.group).index(entry)}" for entry in entries()}
+    return {key: places[id(entry)] for key, entry in sorted(index().items())}
+
+
 def find(name: str) -> Entry | None:
     """The entry that ``name`` means, or None.
 
@@ -112,11 +134,11 @@ def find(name: str) -> Entry | None:
     if "/" in organisation or "\\" in name:
         return None
     owner, key = organisation.lower() + slash, normalise(rest)
-    known = index()
     for wanted in (key, undecorated(key)):
-        if owner + wanted in known:
-            return known[owner + wanted]
-        entry = known.get(wanted)
+        entry = named(owner + wanted)
+        if entry is not None:
+            return entry
+        entry = named(wanted)
         if entry is not None and (organisation.lower() in MIRRORS or organisation.lower() in entry.owners):
             return entry
     return None

@@ -162,3 +162,10 @@ def test_rows_of_the_models_command() -> None:
 
 def test_worked_values() -> None:
     assert doctest.testmod(catalogue).failed == 0
+
+
+def test_the_written_index_is_that_of_the_entries() -> None:
+    """One name needs one file. After a change of an entry: ``scripts/model-index``."""
+    assert catalogue._index() == catalogue.written(), "run scripts/model-index"
+    assert all(catalogue.named(key) is entry for key, entry in catalogue.index().items())
+    assert catalogue.named("no such model") is None
