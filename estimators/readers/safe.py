@@ -24,6 +24,8 @@ MAX_BYTES = 4 * 2**20
 MAX_DEPTH = 32
 MAX_VALUES = 50_000
 YAML_SUFFIXES = (".yaml", ".yml")
+# deepspeed/runtime/config.py reads its file with hjson; transformers and accelerate use json.
+COMMENTS = " (JSON has no comments: deepspeed.initialize takes them, the Trainer and accelerate do not)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def _json(file: Path, text: str) -> tuple[Any, Mapping[str, int]]:
         return data, key_lines(text)
     except json.JSONDecodeError as error:
         found = text[error.pos : error.pos + 1]
-        hint = " (JSON has no comments)" if found in ("#", "/") else ""
+        hint = COMMENTS if found in ("#", "/") else ""
         raise InputError(
             f"{file.name}, line {error.lineno}, column {error.colno}: not valid JSON: {error.msg.lower()}{hint}"
         ) from None

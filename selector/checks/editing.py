@@ -75,6 +75,9 @@ def _laid_out(text: str, node: Node, key_at: int, value: Any, render: Callable[[
     indent = text[start:key_at]
     if not isinstance(value, dict) or not value or render is not _json_value or not node.flow or indent.strip():
         return render(value)
+    inner = [m.inside for m in node.members.values() if m.inside is not None and m.inside.members]
+    if inner and not any("\n" in text[n.at : n.end] for n in inner):
+        return render(value)  # its neighbours stand on one line too
     unit = indent[: len(indent) // max(_depth(text[:key_at]), 1)] or "  "
     return json.dumps(value, indent=unit, ensure_ascii=False).replace("\n", _newline(text) + indent)
 

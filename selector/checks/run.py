@@ -127,7 +127,7 @@ def read(group: Group, cluster: Cluster | None) -> tuple[Reading | None, list[Hi
             _READERS[kind](Section(document, document.data), draft, ranks)
             readings.append(draft.finish(kind, document.path))
         except InputError as error:
-            hits.append(_placed(str(error), block))
+            hits.append(_placed(str(error), block, ds or group.ds))
         except AdvisorError:
             continue
     return _merged(readings), hits
@@ -156,21 +156,27 @@ def _merged(readings: Sequence[Reading]) -> Reading | None:
     return first
 
 
-def _placed(message: str, block: Block) -> Hit:
-    """A reader's message taken apart into its place and what it says."""
+def _placed(message: str, block: Block, named: Block) -> Hit:
+    """A reader's message taken apart into its place and what it says; the place may be in the file that is named."""
     match = _PLACE.match(message)
     if match is None:
         return Hit(block.document.path, "", None, message)
+    if named and match["where"] == named.document.name:
+        where, _, says = match["message"].partition(": ")
+        return Hit(named.document.path, where, named.line(where), says)
     line = int(match["line"]) if match["line"] else None
     return Hit(block.document.path, match["where"] or "", line, match["message"])
 
 
 def _refused(group: Group, hits: Sequence[Hit], found: Sequence[Finding]) -> Iterator[Finding]:
     """What a reader refuses and no rule has said; a guess, not an error, where a superset may read it otherwise."""
-    if any(finding.severity == ERROR for finding in found) or (group.script and not group.accel):
+    if group.script and not group.accel:
         return
+    said = {(f.file, f.where) for f in found if f.severity == ERROR}
     superset = group.args.first("base_model", "finetuning_type", "tuner_type", "train_type") is not None
     for hit in hits:
+        if (str(hit.file), hit.where) in said:
+            continue
         # "is outside": the range is of what can be estimated; the engine may take more.
         mild = superset or "is outside" in hit.message
         yield from beside("refused-value", [hit], WARNING if mild else ERROR)

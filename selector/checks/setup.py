@@ -230,7 +230,9 @@ class Setup:
     def estimate_of(self, strategy: str = "", **changes: Any) -> Estimate | None:
         if self.model is None or self.cluster is None or self.reading is None or self.unknown:
             return None
-        fields = {**self.reading.workload, **({"method": self.method} if self.method else {}), **self.fields, **changes}
+        own = self.args.whole("micro_batch_size")  # Axolotl's word, which the reader leaves to --micro-batch
+        given = {"micro_batch": own, **self.reading.workload} if own and own > 0 else self.reading.workload
+        fields = {**given, **({"method": self.method} if self.method else {}), **self.fields, **changes}
         try:
             made = estimate(self.model, self.cluster, strategy or self.reading.strategy, **fields)
             made.instants  # noqa: B018 - computes it, so that what is not modelled shows here

@@ -57,6 +57,7 @@ def logits(setup: Setup) -> Hits:
     if work.loss == "plain" and size > LOGIT_SHARE * setup.gpu_bytes:
         block = setup.args or setup.accel or setup.ds
         key = "per_device_train_batch_size" if setup.args else "train_micro_batch_size_per_gpu"
+        key = block.first(key, "micro_batch_size") or key
         yield block.hit(
             key,
             f"{work.micro_batch} x {work.seq_len} x {vocabulary} x {LOGIT_BYTES} B of logits = {gib(size)} "

@@ -74,6 +74,23 @@ def test_a_yaml_that_names_a_json(tmp_path: Path) -> None:
     assert next((f.rule, Path(f.file).name) for f in findings) == ("offload-param-needs-stage3", "ds.json")
 
 
+def test_an_error_does_not_hide_another(tmp_path: Path) -> None:
+    """What a reader refuses is said beside the errors of rules, unless they point at the same key."""
+    source = {"bf16": True, "fp16": True, "fsdp": "full_shard", "deepspeed": {"zero_optimization": {"stage": 2}}}
+    findings = check_files([file(tmp_path, "args.json", json.dumps(source))], machine=Machine())
+    errors = [(f.rule, f.where) for f in findings if f.severity == "error"]
+    assert ("trainer-fp16-bf16-both", "fp16") in errors and ("refused-value", "fsdp") in errors
+    assert len({where for _, where in errors}) == len(errors)
+
+
+def test_axolotls_micro_batch_counts(tmp_path: Path) -> None:
+    text = "base_model: x\nmicro_batch_size: 4\nsequence_len: 8192\nbf16: true\n"
+    path = file(tmp_path, "a.yml", text)
+    findings = check_files([path], machine=Machine(), model="llama-8b", cluster="8xA100-80GB")
+    (finding,) = (f for f in findings if f.rule == "logits-memory")
+    assert finding.message.startswith("4 x 8192 x 128256") and finding.where == "micro_batch_size"
+
+
 def test_a_missing_file_is_a_warning(tmp_path: Path) -> None:
     assert {f.rule for f in found(tmp_path, (args(deepspeed="none.json"),)) if f.severity == "warning"} == {
         "named-file"
