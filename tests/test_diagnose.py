@@ -54,6 +54,37 @@ def test_another_process_holds_the_card() -> None:
     assert next(c.title for c in diagnose(text).causes) == "another process on the card"
 
 
+def test_the_own_process_under_a_number_is_no_other() -> None:
+    """LlamaFactory#7532, in a container: 76.92 GiB are the failed process itself, 73.28 + 1.59 and a context."""
+    text = NEW.format("3.39 GiB", "73.28", "1.59").replace("23.69", "79.32").replace("35.94 MiB", "2.40 GiB")
+    own = text.replace("Including non-PyTorch memory, this process has 23.65 GiB", "Process 105400 has 76.92 GiB")
+    found = out_of_memory(own)
+    assert found is not None and found.others == 0 and found.process == round(76.92 * GIB)
+    assert not any("another process" in cause.title for cause in diagnose(own).causes)
+    two = out_of_memory(own.replace("Process 105400", "Process 7 has 4.00 GiB memory in use. Process 105400"))
+    assert two is not None and two.others == 4 * GIB
+
+
+def test_ranks_that_the_launcher_ends_were_not_killed_for_memory() -> None:
+    log = (
+        "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1580, OpType=ALLREDUCE) ran for 600060\n"
+        "[WARNING] Unable to shutdown process 264 via Signals.SIGTERM, forcefully exiting via Signals.SIGKILL\n"
+    )
+    found = diagnose(log)
+    assert found.kind == "nccl" and [cause.rule for cause in found.causes] == ["ddp-timeout-default"]
+
+
+def test_the_listed_mismatches_are_said() -> None:
+    log = (
+        "ValueError: Please correct the following DeepSpeed config values that mismatch TrainingArguments values:\n"
+        "- ds train_micro_batch_size_per_gpu=1 vs hf per_device_train_batch_size=4\n"
+        "- ds gradient_accumulation_steps=1 vs hf gradient_accumulation_steps=8\n"
+        "The easiest method is to set these DeepSpeed config values to 'auto'.\n"
+    )
+    (cause,) = diagnose(log).causes
+    assert cause.because.count(" vs hf ") == 2 and "=8" in cause.because
+
+
 # ------------------------------------------------------------------------------------------------ sizes, golden numbers
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -118,6 +119,12 @@ def batch(lines: Sequence[str], cluster: Cluster | None) -> Iterator[Cause]:
         return
 
 
+def _mismatches(lines: Sequence[str]) -> str:
+    """The values that the Trainer lists below its message."""
+    listed = itertools.takewhile(lambda line: "- ds " in line, lines[:20])
+    return "; ".join(line.partition("- ds ")[2].strip() for line in listed)
+
+
 def signed(lines: Sequence[str], found: Estimate | None) -> Iterator[Cause]:
     """Signatures in the order of the table, each once, with the line where it stands."""
     for signature in SIGNATURES:
@@ -126,6 +133,8 @@ def signed(lines: Sequence[str], found: Estimate | None) -> Iterator[Cause]:
             continue
         rule = RULES[signature.rule]
         says = signature.says or rule.trigger
+        if signature.rule == "hf-ds-mismatch":
+            says = _mismatches(lines[number:]) or says
         if signature.kind == HOST and found is not None:
             worst = max(found.instants, key=lambda i: i.total("host"))
             have = found.run.cluster.host_bytes

@@ -21,6 +21,7 @@ _FIELDS = {
 _COMPILED = {name: tuple(map(re.compile, patterns)) for name, patterns in _FIELDS.items()}
 _OTHERS = re.compile(rf"Process \d+ has {_SIZE} memory in use")
 REACH = 1500  # characters of one message
+OWN_BESIDE = 3 * 2**30  # context and communicators of a process, beside what torch's allocator reserved
 FRAGMENTED = 0.1  # of the card, reserved and unallocated
 
 
@@ -62,8 +63,21 @@ def out_of_memory(text: str) -> OutOfMemory | None:
     reserved = found.pop("reserved")
     if reserved is not None and found["allocated"] is not None:
         found["unallocated"] = reserved - found["allocated"]
-    others = sum(parse_bytes(f"{m[1]}{m[2]}") for m in _OTHERS.finditer(message) if float(m[1]))
-    return OutOfMemory(_bytes(match), others=others, **found)
+    others = [parse_bytes(f"{m[1]}{m[2]}") for m in _OTHERS.finditer(message) if float(m[1])]
+    if found["process"] is None:
+        found["process"] = _own(others, found["allocated"], found["unallocated"])
+    return OutOfMemory(_bytes(match), others=sum(others), **found)
+
+
+def _own(others: list[int], allocated: int | None, unallocated: int | None) -> int | None:
+    """In a container the message names the failed process by a number too: the one that holds what torch reserved and a
+    context. It is taken from ``others``."""
+    reserved = (allocated or 0) + (unallocated or 0)
+    near = [size for size in others if reserved and 0 <= size - reserved <= OWN_BESIDE]
+    if not near:
+        return None
+    others.remove(own := min(near))
+    return own
 
 
 def _first(patterns: tuple[re.Pattern[str], ...], message: str) -> int | None:

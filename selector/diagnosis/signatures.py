@@ -24,9 +24,9 @@ def _signature(pattern: str, rule: str, says: str = "", kind: str = "engine-erro
 HOST, NCCL, BUILD, CONFIG = "host-kill", "nccl", "build", "config-error"
 
 SIGNATURES: tuple[Signature, ...] = (
-    # the host
+    # the host; torch's launcher ends the other ranks "via Signals.SIGKILL" after any failure
     _signature(
-        r"exit ?code ?: ?-9\b|return code = -9|Signal 9 \(SIGKILL\)|\bSIGKILL\b|oom-kill|Out of memory: Killed",
+        r"exit ?code ?: ?-9\b|return code = -9|Signal 9 \(SIGKILL\)|(?<!Signals\.)\bSIGKILL\b|oom-kill|Out of memory: Killed",
         "host-ram-insufficient",
         "the kernel killed the process: host RAM, or the container's limit, ran out",
         HOST,
