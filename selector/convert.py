@@ -77,7 +77,8 @@ def convert(
     reading = read_config(path, ranks=where.ranks if where else None)
     plan = _known(plan_of(reading), spec, where)
     strategy, lost = equivalent(plan.strategy, to)
-    lost += _precision_lost(plan, strategy) + _knobs_lost(plan, strategy)
+    strategy, unsaid = _sayable(reading, strategy)
+    lost += unsaid + _precision_lost(plan, strategy) + _knobs_lost(plan, strategy)
     made = replace(plan, strategy=strategy, reduce_dtype=_reduce_dtype(plan, strategy))
     kind = _kind(reading, strategy, out)
     data = _written(made, kind, reading, path)
@@ -95,7 +96,7 @@ def convert(
         before,
         after,
         notes,
-        writers.placeholders(data) if kind == "accelerate" else {},
+        writers.placeholders(data, "precision" in reading.auto) if kind == "accelerate" else {},
     )
 
 
@@ -144,6 +145,18 @@ def _reduce_dtype(plan: Plan, strategy: Strategy) -> str | None:
     if strategy.engine == "deepspeed":
         return "fp32" if from_ddp and mixed else plan.reduce_dtype
     return plan.reduce_dtype
+
+
+def _sayable(reading: Reading, strategy: Strategy) -> tuple[Strategy, list[Lost]]:
+    """What the Trainer's own arguments can start: FSDP1 fully sharded, FSDP2 over all ranks."""
+    arguments = reading.kind == "training_arguments" and strategy.engine in ("fsdp1", "fsdp2")
+    if not arguments or not (strategy.engine == "fsdp1" or strategy.sharding == "hybrid-shard"):
+        return strategy, []
+    full = "fsdp1-full-shard" if strategy.engine == "fsdp1" else "fsdp-full-shard"
+    if strategy.base == full:
+        return strategy, []
+    why = f"TrainingArguments start {full} in its place; an accelerate file can say it"
+    return Strategy(full, {}, None, strategy.params), [Lost(strategy.sharding.upper().replace("-", "_"), None, why)]
 
 
 def _precision_lost(plan: Plan, strategy: Strategy) -> list[Lost]:

@@ -134,6 +134,24 @@ def test_training_arguments(tmp_path: Path) -> None:
     assert json.loads(again.text)["fsdp_config"]["version"] == 2
 
 
+@pytest.mark.parametrize("to", ["fsdp", "fsdp1", "ddp", "deepspeed"])
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_the_arguments_start_what_is_said(stage: int, to: str, tmp_path: Path) -> None:
+    """The Trainer starts FSDP1 fully sharded whatever its arguments say: then that is the answer, and the rest is lost."""
+    zero_block = {"stage": stage, **({"zero_hpz_partition_size": 8} if stage == 3 else {})}
+    source = {"output_dir": "o", "bf16": True, "deepspeed": {"zero_optimization": zero_block}}
+    made = convert(written(tmp_path, source, "args.json"), to, cluster="2x8xA100-80GB")
+    (tmp_path / "out.json").write_text(made.text, encoding="utf-8")
+    assert read_config(tmp_path / "out.json").strategy.base == made.strategy.base
+    if to == "fsdp1" or (to == "fsdp" and stage == 3):
+        assert any("TrainingArguments start" in lost.why for lost in made.lost)
+
+
+def test_a_precision_that_the_source_leaves_open_is_named(tmp_path: Path) -> None:
+    source = {"zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"}, "train_micro_batch_size_per_gpu": "auto"}
+    assert "'auto' in the source" in convert(written(tmp_path, source), "fsdp").placeholders["mixed_precision"]
+
+
 # -------------------------------------------------------------------------------------------------- the real parsers
 
 

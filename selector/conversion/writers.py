@@ -126,15 +126,19 @@ def accelerate(plan: Plan, source: Mapping[str, Any]) -> dict[str, Any]:
     return dict(sorted(made.items()))
 
 
-def placeholders(made: Mapping[str, Any]) -> dict[str, str]:
-    """Keys of an accelerate file that somebody has to fill in, and with what."""
+def placeholders(made: Mapping[str, Any], is_open: bool) -> dict[str, str]:
+    """Keys of an accelerate file that somebody has to fill in, and with what. ``is_open``: the source leaves the
+    precision to the Trainer's arguments."""
     machines, found = int(made["num_machines"]), dict[str, str]()
+    if is_open:
+        found["mixed_precision"] = "'auto' in the source: bf16 or fp16, unless the Trainer's own arguments say it"
     if made["num_processes"] == -1:
         found["num_processes"] = "the GPUs of all nodes: give --gpus here, or --num_processes at launch"
     if machines > 1:
         if made["main_process_ip"] == HEAD:
             found["main_process_ip"] = "the address of the first node, or --main_process_ip at launch"
-        found["machine_rank"] = f"0 is the first node's: 1 to {machines - 1} on the others, or --machine_rank at launch"
+        others = "1 on the other" if machines == 2 else f"1 to {machines - 1} on the others"
+        found["machine_rank"] = f"0 is the first node's: {others}, or --machine_rank at launch"
     return found
 
 
