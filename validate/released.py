@@ -18,6 +18,7 @@ RELEASES: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     # 0.1.0 counts from the commit that compiles the loss: nobody ran releases before it
     "torchtitan": (("2024-03", "0.0.1"), ("2025-02", "0.1.0")),
+    "liger-kernel": (("2024-08", "0.1.0"), ("2025-08-21", "0.6.2")),
     "litgpt": (("2023-01", "0.1.0"), ("2024-03-07", "0.2.0"), ("2024-07", "0.4.0"), ("2024-10", "0.5.0")),
 }  # fmt: skip
 

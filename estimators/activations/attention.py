@@ -13,6 +13,7 @@ class Kernels:
 
     attention: str = "sdpa"  # eager, sdpa, flash
     fused: bool = False  # Liger's norm, rotary, SwiGLU
+    fused_in_place: bool = True  # Liger's norm overwrites the incoming gradient
     padding: str = "none"
     windowed: bool = False  # the sequence is longer than the attention window: sdpa needs a mask
     library: str = "transformers"  # whose modules run: litgpt writes its own

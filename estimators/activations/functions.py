@@ -22,13 +22,15 @@ class Functions(Attention):
     def rms_norm(self, x: Tensor, name: str) -> Tensor:
         """LlamaRMSNorm: fp32 inside; keeps the upcast input, the rows' rsqrt and the normalised rows."""
         if self.kernels.fused:
-            return fused.norm(self, x, self.need(f"{name}.weight"), name)
+            return fused.norm(self, x, self.need(f"{name}.weight"), name, self.kernels.fused_in_place)
         dtype = x.dtype
         x, _variance = self.rms_rows(x, name)  # both live until the return
         return self.multiply(self.need(f"{name}.weight"), self.cast(x, dtype), f"{name} normalised")
 
     def rms_norm_cast_last(self, x: Tensor, name: str) -> Tensor:
         """Olmo2RMSNorm: the weight multiplies in fp32."""
+        if self.kernels.fused:
+            return fused.norm(self, x, self.need(f"{name}.weight"), name, self.kernels.fused_in_place)
         dtype = x.dtype
         x, _variance = self.rms_rows(x, name)
         return self.cast(self.multiply(self.need(f"{name}.weight"), x, f"{name} normalised"), dtype)
@@ -52,7 +54,7 @@ class Functions(Attention):
         """GemmaRMSNorm: (1 + weight) multiplies in fp32."""
         weight, tape = self.need(f"{name}.weight"), self.tape
         if self.kernels.fused:
-            return fused.norm(self, x, weight, name)
+            return fused.norm(self, x, weight, name, self.kernels.fused_in_place)
         output = self.rms_rows(x, name)[0]
         shape, before = weight.shape, weight.dtype
         one_more = tape.new(f"1 + {name} weight", shape, "fp32")
@@ -137,7 +139,7 @@ class Functions(Attention):
     def rotary(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, sliced: bool = False) -> tuple[Tensor, Tensor]:
         """apply_rotary_pos_emb: keeps the cosines and sines only. Heads that are wider than the cosines turn in part;
         ``sliced``: the family slices and joins them even where they turn as a whole."""
-        if self.kernels.fused and not sliced and cos.shape[-1] == q.shape[-1]:
+        if self.kernels.fused and cos.shape[-1] == q.shape[-1]:
             return fused.rotary(self, q, k, cos, sin)
         q_embed = self.rotated(q, cos, sin, sliced)
         k_embed = self.rotated(k, cos, sin, sliced)

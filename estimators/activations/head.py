@@ -82,7 +82,7 @@ def head_and_loss(b: Builder, hidden: Tensor, model: ModelSpec, loss: Loss) -> T
     """``LlamaForCausalLM.forward`` after its blocks, and what becomes of its outputs."""
     hidden = final_norm(b, hidden, model)
     if loss.kind == "fused":
-        return fused_linear(b, hidden, model.head, loss.rows)
+        return fused_linear(b, hidden, model.head, loss)
     product = b.module(hidden, model.head)
     b.at_logits = b.tape.live
     logits = scaled_logits(b, product, model)

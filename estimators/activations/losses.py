@@ -31,6 +31,10 @@ class Loss:
     held: bool = False
     reads_logits: bool = False
     rows: int | None = None  # of one piece of a fused loss
+    adds_copies: bool = (
+        True  # liger-kernel from 0.6.2: a piece's gradient of the head is added, in fp32, not accumulated
+    )
+    accumulates: bool = True  # liger-kernel from 0.8.1: an fp32 gradient of the head takes 16-bit products in
     upcasts: str = "loss"
     shifts: str = "labels"
 
@@ -157,22 +161,29 @@ def compiled(b: Builder, logits: Tensor) -> Tensor:
                        lambda g: [tape.new("gradient of logits", shape, dtype)])  # fmt: skip
 
 
-def fused_linear(b: Builder, hidden: Tensor, name: str, rows: int | None) -> Tensor:
+def fused_linear(b: Builder, hidden: Tensor, name: str, loss: Loss) -> Tensor:
     """L.3. LigerFusedLinearCrossEntropy (liger_kernel/ops/fused_linear_cross_entropy.py): pieces of rows; gradients of the
     hidden states and of the head's weight are made in the forward and kept."""
-    tape, weight = b.tape, b.need(f"{name}.weight")
+    tape, weight, rows = b.tape, b.need(f"{name}.weight"), loss.rows
     vocabulary, dtype = weight.shape[0], b.autocast or hidden.dtype
     piece: tuple[Dim, ...] = (rows, vocabulary) if rows else ("B", "S", hidden_width(hidden))
-    into = tape.new("gradient of hidden states", hidden.shape, dtype)
+    data = [tape.new(n, ("B", "S"), "int64") for n in ("padded labels", "labels")]
+    data += [tape.new("loss of every row", ("B", "S"), "fp32"), tape.new("rows that count", ("B", "S"), "bool")]
+    into = tape.new("gradient of hidden states", hidden.shape, hidden.dtype)
     into_weight = tape.new("gradient of the head", weight.shape, weight.dtype) if weight.trainable else None
+    turned = tape.new("head, cast and turned", weight.shape, dtype) if weight.dtype != dtype else None
+    inputs = tape.new("rows, cast", (*piece[:-1], hidden_width(hidden)), dtype) if hidden.dtype != dtype else None
+    before = tape.new("logits of the piece before", piece, dtype)
     logits = tape.new("logits of a piece", piece, dtype)
-    if b.autocast and weight.dtype != dtype:
-        copy = tape.new("head, cast", weight.shape, dtype)
-        del copy
-    if into_weight is not None and weight.dtype != dtype:
+    del turned, before, inputs
+    cast = b.weight_for_product(weight)  # autocast holds that of a weight that trains
+    del cast
+    in_one = loss.accumulates and b.device.name == "cuda" and weight.dtype == "fp32" != dtype  # addmm(out_dtype=fp32)
+    if into_weight is not None and not in_one and (loss.adds_copies or weight.dtype != dtype):
         product = tape.new("gradient of the head, of a piece", weight.shape, dtype)
-        del product
-    del logits
+        upcast = tape.new("the same in fp32", weight.shape, "fp32") if loss.adds_copies and dtype != "fp32" else None
+        del product, upcast
+    del logits, data
     result = tape.new("loss", (1,), "fp32")
     keep = [("gradient of hidden states", into), ("gradient of the head", into_weight)]
     held: list[Gradient] = [into, into_weight]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from estimators.activations.attention import Kernels
 from estimators.activations.builder import Precision
+from estimators.activations.fused import APART, FAMILIES
 from estimators.activations.losses import Loss
 from estimators.model.spec import ModelSpec
 from estimators.run import Run, Settings
@@ -19,6 +20,8 @@ NEVER_UPCAST = ("gpt2", "gpt_bigcode", "gpt_neox", "opt", "bloom", "falcon", "mp
 LIGER_EVERYWHERE = ("swift", "llamafactory", "axolotl")  # fused loss means all of Liger's kernels
 LITGPT_METHODS = ("full", "lora", "qlora")
 DROPS_QUANTISED_INPUT = "0.43.2"  # bitsandbytes pull request 1270
+ADDS_COPIES = "0.6.2"  # liger-kernel: torch.mm(...).float() in the place of torch.addmm(out=...)
+ACCUMULATES = "0.8.1"  # liger-kernel: torch.addmm(out_dtype=torch.float32) where the sum is fp32
 NOT_REENTRANT = "5"  # transformers: gradient_checkpointing_enable without arguments
 SHIFTS_LABELS = "4.49"  # transformers pull request 35646: labels are padded, logits no longer copied
 MASKS_IMAGES = ("gemma3",)  # tokens of an image see each other: a mask of their own for every sample
@@ -68,7 +71,9 @@ def _question(run: Run) -> Question:
     precision = Precision(stored, casts, "", run.strategy.engine in ("fsdp1", "fsdp2"))
     padding = "right" if run.model.family in MASKS_IMAGES else work.padding
     kernels = Kernels(
-        work.attention, work.loss == "fused" and work.stack in LIGER_EVERYWHERE, padding,
+        work.attention,
+        work.loss == "fused" and work.stack in LIGER_EVERYWHERE and run.model.family in FAMILIES,
+        run.model.family not in APART, padding,
         library="litgpt" if work.stack == "litgpt" and work.method in LITGPT_METHODS else "transformers",
         keeps_quantised_input=not at_least(settings.versions["bitsandbytes"], DROPS_QUANTISED_INPUT),
     )  # fmt: skip
@@ -101,6 +106,8 @@ def _loss(run: Run, fp32_outputs: bool) -> Loss:
         run.strategy.engine == "ddp" and bool(run.settings.knobs.get("find_unused_parameters")) and not fused,
         work.stack in HOLDS_OUTPUTS and not fused,
         work.stack == "trl",
+        adds_copies=at_least(run.settings.versions["liger-kernel"], ADDS_COPIES),
+        accumulates=at_least(run.settings.versions["liger-kernel"], ACCUMULATES),
         upcasts=upcasts,
         shifts="logits" if copies else "labels",
     )

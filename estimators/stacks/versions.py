@@ -12,6 +12,7 @@ NEWEST: Mapping[str, str] = {
     "torch": "2.13.0", "transformers": "5.24.0", "accelerate": "1.15.0", "deepspeed": "0.19.8", "peft": "0.21.2",
     "bitsandbytes": "0.50.2", "trl": "1.16.0", "ms-swift": "4.6.0", "llamafactory": "0.9.5", "axolotl": "0.19.0",
     "torchtitan": "0.3.0", "torchtune": "0.6.1", "litgpt": "0.5.13", "mosaicml": "0.32.1",
+    "liger-kernel": "0.8.2",
 }  # fmt: skip
 _FOLDER = ".dist-info"  # <name>-<version>.dist-info
 

@@ -8,7 +8,7 @@ from estimators.run import Run
 from estimators.stacks.table import STACKS
 from estimators.stacks.versions import NEWEST, at_least, parsed
 
-UNPINNED = {"datasets": "reads data for TRL", "liger-kernel": "the fused loss", "flash-attn": "attention flash"}
+UNPINNED = {"datasets": "reads data for TRL", "flash-attn": "attention flash"}
 # Upper ends of what the newest wheel of a stack asks for (Requires-Dist of its METADATA, recorded by
 # scripts/stack-schemas): pip refuses any other pin beside it.
 RANGES: Mapping[str, Mapping[str, str]] = {
@@ -38,6 +38,8 @@ def requirements(run: Run) -> str:
         names.append("peft")
     if work.method == "qlora" or run.settings.optimizer_impl.startswith("bnb"):
         names.append("bitsandbytes")
+    if work.loss == "fused":
+        names.append("liger-kernel")
     lines = [_pinned(run, name) for name in dict.fromkeys(names)]
     also = [ALSO[work.stack]] if work.stack in ALSO else []
     return "\n".join([*lines, *also, *_unpinned(run)]) + "\n"
@@ -68,7 +70,6 @@ def _unpinned(run: Run) -> list[str]:
     work = run.workload
     wanted = {
         "datasets": work.stack == "trl",
-        "liger-kernel": work.loss == "fused",
         "flash-attn": work.attention == "flash",
     }
     ranges = RANGES.get(work.stack, {})

@@ -187,27 +187,30 @@ def compared(ours: Profile, truth: Truth, cell: Cell) -> dict[str, Any]:
 def real_head(cell: Cell, fp32_outputs: bool = False, held: bool = False) -> Truth:
     """The truth of final norm, head and loss: the model's own forward over blocks that pass their input on."""
     with fake():
-        model = real_model(cell)
-        backbone = model.base_model if model.base_model is not model else model.model
-        for layers in [m for m in backbone.modules() if isinstance(m, torch.nn.ModuleList)]:
-            del layers[:]
-        ids = torch.zeros(cell.batch, cell.seq, dtype=torch.long)
-        width = model.get_output_embeddings().weight.shape[1]
-        hidden = torch.empty(cell.batch, cell.seq, width, dtype=cell.dtype)
+        return head_truth(cell, real_model(cell), fp32_outputs, held)
 
-        def call(made: dict[str, torch.Tensor]) -> Any:
-            with autocast(cell):
-                outputs = model(inputs_embeds=made.pop("hidden"), labels=ids, use_cache=False)
-            if fp32_outputs:
-                outputs = convert_to_fp32(outputs)
-            if held:
-                HELD.append(outputs.logits)
-            return outputs.loss
 
-        try:
-            return measure(call, {"hidden": hidden}, ids, [*model.parameters(), *model.buffers()])
-        finally:
-            HELD.clear()
+def head_truth(cell: Cell, model: Any, fp32_outputs: bool = False, held: bool = False) -> Truth:
+    backbone = model.base_model if model.base_model is not model else model.model
+    for layers in [m for m in backbone.modules() if isinstance(m, torch.nn.ModuleList)]:
+        del layers[:]
+    ids = torch.zeros(cell.batch, cell.seq, dtype=torch.long)
+    width = model.get_output_embeddings().weight.shape[1]
+    hidden = torch.empty(cell.batch, cell.seq, width, dtype=cell.dtype)
+
+    def call(made: dict[str, torch.Tensor]) -> Any:
+        with autocast(cell):
+            outputs = model(inputs_embeds=made.pop("hidden"), labels=ids, use_cache=False)
+        if fp32_outputs:
+            outputs = convert_to_fp32(outputs)
+        if held:
+            HELD.append(outputs.logits)
+        return outputs.loss
+
+    try:
+        return measure(call, {"hidden": hidden}, ids, [*model.parameters(), *model.buffers()])
+    finally:
+        HELD.clear()
 
 
 HELD: list[torch.Tensor] = []

@@ -90,6 +90,8 @@ def fused_gated_mlp(b: Builder, x: Tensor) -> Tensor:
     up = b.module(x, "mlp.gate_up_proj")
     width = int(up.shape[-1]) // 2
     gate, up = b.split(up, [("B", "S", width)] * 2)
+    if b.kernels.fused and act in FUSED_GATES:
+        return b.module(fused.gate(b, gate, up), "mlp.down_proj")
     up = b.multiply(up, b.activation(act, gate), "up x act")
     return b.module(up, "mlp.down_proj")
 
