@@ -199,7 +199,7 @@ def test_other_optimizer_and_sharding_must_be_more_than_a_tenth_faster(monkeypat
 
     assert choice(0.95) == "None" and choice(0.80) == "adamw-8bit"
     monkeypatch.undo()
-    answer = recommend("llama-3.2-3b", "4xA10", global_batch=64)
+    answer = recommend("llama-3.2-3b", "4xA10", global_batch=64, seq_len=1024)
     assert any(
         re.search("adamw-8bit: .* keeps 32-bit states, at .* instead of .*--optimizer", r) for r in answer.reasons
     )
@@ -418,7 +418,7 @@ def test_a_card_that_is_in_no_catalogue_is_spelled_so_that_the_command_runs(caps
     answer = recommend("llama-70b", "1xFoo", gpu_memory="8GB", host_memory="64GB")
     assert answer.strategy is None and "--gpu-memory 8GB --host-memory 64GB" in answer.next_command
     assert main([*answer.next_command.split()[1:], "-q"]) == 0
-    assert "deepspeed x full x trainer: checked" in answer.trust, "a no is an answer too"
+    assert "x full x trainer: checked" in answer.trust, "a no is an answer too"
     assert not re.search(r"GPU: ([\d.]+) GiB of \1 at", " ".join(r.why for r in answer.rejected))
 
 
