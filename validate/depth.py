@@ -9,6 +9,7 @@ from typing import Any
 from estimators.memory import resolve
 from estimators.model.spec import ModelSpec
 from estimators.run import Run
+from estimators.values import replace
 
 # Keys of a config that count equal blocks, in any section.
 DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "depth")
@@ -46,4 +47,5 @@ def at_depth(run: Run, layers: int) -> Run:
         for key in LISTS:
             if section.get(key):
                 section[key] = list(section[key])[:layers]  # type: ignore[index]
-    return resolve(config, run.cluster, run.strategy, run.settings.device, workload=run.workload)
+    made = resolve(config, run.cluster, run.strategy, run.settings.device, workload=run.workload)
+    return replace(made, model=replace(made.model, name=run.model.name))

@@ -118,6 +118,7 @@ def _smaller(made: Run, run: Run, scaled: dict[str, tuple[int, int]]) -> Run | N
 
 
 def _again(run: Run, model: object = None, workload: object = None) -> Run:
-    return resolve(
+    made = resolve(
         model or run.model, run.cluster, run.strategy, run.settings.device, workload=workload or run.workload
     )
+    return replace(made, model=replace(made.model, name=run.model.name))
