@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from estimators.cluster import parse_cluster
+from estimators.errors import AdvisorError
 from estimators.memory import estimate_all
 from estimators.model import resolve_model
 from selector import recommend
 from selector.chinese import FILES, HOLE, MAYBE, chinese, phrases, read, said
+from selector.conversion.equivalence import TARGETS
+from selector.convert import convert
 from selector.report.recommendation import sections, settings_text
 from selector.ui.answer import answer
 from selector.ui.fields import NAMES
@@ -129,3 +134,35 @@ def test_wrong_input_is_said_in_chinese(wrong: dict[str, str]) -> None:
     told = unescape(re.sub(r"<[^>]+>", " ", made))
     assert catalogue()["wrong"]["zh"] in told
     assert not re.search(r"[a-z]{3,} [a-z]{2,} [a-z]{2,} [a-z]{2,}", told), told
+
+
+ADAM = {
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-5}},
+    "bf16": {"enabled": True},
+    "train_micro_batch_size_per_gpu": 1,
+}
+FSDP = """distributed_type: FSDP
+mixed_precision: bf16
+num_processes: 16
+num_machines: 2
+fsdp_config: {fsdp_version: 1, fsdp_sharding_strategy: HYBRID_SHARD, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP,
+  fsdp_offload_params: true, fsdp_activation_checkpointing: true, fsdp_state_dict_type: FULL_STATE_DICT}
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("name", "text"), [
+    ("ds.json", json.dumps({**ADAM, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})),
+    ("ds.json", json.dumps({**ADAM, "zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/x"},
+                                                          "zero_hpz_partition_size": 4}})),
+    ("accelerate.yaml", FSDP), ("accelerate.yaml", "distributed_type: MULTI_GPU\nnum_processes: 8\nmixed_precision: bf16\n"),
+])  # fmt: skip
+def test_conversions_have_their_chinese(name: str, text: str, target: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    try:
+        made = convert(tmp_path / name, target)
+    except AdvisorError as reason:
+        assert chinese(str(reason)), reason
+        return
+    told = [*(lost.why for lost in made.lost), *made.notes, *made.placeholders.values()]
+    assert [line for line in told if chinese(line) is None] == []
