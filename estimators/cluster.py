@@ -299,7 +299,10 @@ def _size(value: str | int | None, what: str) -> int | None:
         return None
     if isinstance(value, bool) or not isinstance(value, str | int | float) or len(_text(value)) > MAX_TEXT:
         raise InputError(f"{what}: {short(_text(value))} is not a size; write it like 512GB, 80GiB or 4TB")
-    return parse_bytes(value, what)
+    size = parse_bytes(value, what)
+    if size < GIB and str(value).strip().isdigit():
+        raise InputError(f"{what}: {value} would be {size:,} bytes; give the unit: {value}GB")
+    return size
 
 
 def _rate(value: str | float | None) -> float | None:

@@ -183,6 +183,12 @@ def test_facts_that_cannot_be_used(facts: dict[str, Any], message: str) -> None:
         parse_cluster("4xA10", **facts)
 
 
+@pytest.mark.parametrize("name", ["host_memory", "nvme", "gpu_memory"])
+def test_a_number_that_cannot_be_bytes_asks_for_its_unit(name: str) -> None:
+    with pytest.raises(InputError, match="2000 would be 2,000 bytes; give the unit: 2000GB"):
+        parse_cluster("2xA10", **{name: "2000"})
+
+
 def test_equal_specs_are_one_object() -> None:
     assert parse_cluster("4xA10") is parse_cluster(" 4 x a10 ")
     assert parse_cluster("A10", host_memory="1TB") is parse_cluster("1xA10", host_memory=10**12)
