@@ -127,7 +127,7 @@ def test_without_a_chinese_font_the_page_says_so(monkeypatch: pytest.MonkeyPatch
     {"model": "lama-8b"}, {"model": ""}, {"gpus": "4xA11"}, {"gpus": "0xA10"}, {"gpus": "2x2x2xA10"}, {"seq_len": "-5"},
     {"seq_len": "many"}, {"lora_rank": "8"}, {"global_batch": "7"}, {"strategy": "zero9"}, {"strategy": "zero3:foo=1"},
     {"strategy": "zero2+params@cpu"}, {"strategy": "fsdp-full-shard+optimizer@cpu"}, {"host_memory": "much"},
-    {"price": "nan"}, {"network": "fast"}, {"quant": "int8"}, {"model": "../../etc/passwd"},
+    {"price": "nan"}, {"network": "fast"}, {"host_memory": "2000"}, {"quant": "int8"}, {"model": "../../etc/passwd"},
 ])  # fmt: skip
 def test_wrong_input_is_said_in_chinese(wrong: dict[str, str]) -> None:
     made = answer(form(**{"model": "llama-8b", "gpus": "4xA10", **wrong}), "zh", True).summary
