@@ -20,7 +20,7 @@ ROOT = HERE.parent
 sys.path[:0] = [str(ROOT), str(HERE)]
 
 import make_documents  # noqa: E402
-from making import pages, reference_cli, reference_json, reference_python, sources  # noqa: E402
+from making import ledgers, pages, reference_cli, reference_json, reference_python, sources  # noqa: E402
 from making.session import Broken, Session  # noqa: E402
 
 from selector.checks import reference as rules  # noqa: E402
@@ -32,6 +32,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "docs/reference/python.md": reference_python.page,
     "docs/reference/json.md": reference_json.page,
     "docs/sources.md": sources.page,
+    "docs/ledgers.md": ledgers.page,
     "docs/dist-advisor.1": reference_cli.man,
 }
 # Printed by commands that start real engines or take minutes; each table stands under its command.

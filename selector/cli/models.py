@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 EXAMPLE = """examples:
   dist-advisor models
-  dist-advisor models qwen --format csv"""
+  dist-advisor models qwen --format csv
+  dist-advisor models --ledgers     # which attention each model's activations are described for, and after what"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -20,6 +21,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "pattern", nargs="?", metavar="PATTERN", help="only names, aliases or families that contain it"
     )
+    command.add_argument(
+        "--ledgers", action="store_true", help="for each model: blocks, attention kernels and root whose activations are "
+        "described, and what that was compared with",
+    )  # fmt: skip
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -37,8 +42,35 @@ def run(parsed: argparse.Namespace) -> int:
         {"model": m["name"], **{k: v for k, v in m.items() if k != "name"}, "aliases": " ".join(m["aliases"])}
         for m in found
     ]
-    emit(parsed, {"schema": "dist-advisor/models/1", "rows": rows}, rows, lambda c: draw(c, rows))
+    if parsed.ledgers:
+        rows = [_ledger(row) for row in rows]
+    shown = draw_ledgers if parsed.ledgers else draw
+    emit(parsed, {"schema": "dist-advisor/models/1", "rows": rows}, rows, lambda c: shown(c, rows))
     return 0
+
+
+def _ledger(row: dict[str, Any]) -> dict[str, Any]:
+    from estimators.activations.listing import ledger_of
+    from estimators.model.resolve import resolve_model
+
+    found = ledger_of(resolve_model(str(row["model"])))
+    return {
+        "model": row["model"], "family": row["family"], "blocks": " ".join(found.blocks),
+        "attention": " ".join(found.kernels), "root": found.root, "after": found.basis, "missing": found.missing,
+    }  # fmt: skip
+
+
+def draw_ledgers(console: Console, rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for name in ("model", "family", "attention", "root", "after"):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(row[name] or "-" for name in ("model", "family", "attention", "root", "after")))
+    console.print(table)
+    for missing in sorted({row["missing"] for row in rows if row["missing"]}):
+        console.print(f"not described: {missing}", style="dim")
 
 
 def draw(console: Console, rows: list[dict[str, Any]]) -> None:
