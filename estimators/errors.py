@@ -27,7 +27,7 @@ class UnknownName(InputError):
     """A name that no catalogue has; close matches stand in the message."""
 
     def __init__(self, what: str, name: str, known: Iterable[str], hint: str = "") -> None:
-        self.suggestions = closest(name, known)
+        self.suggestions = of_its_kind(name, known) if what == "model" else closest(name, known)
         near = f"; did you mean {' or '.join(self.suggestions)}?" if self.suggestions else ""
         joint = " " if near or hint.startswith("(") else "; "
         super().__init__(f"unknown {what} {short(name)}{near}{joint + hint if hint else ''}")
@@ -59,3 +59,21 @@ def closest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
 
     by_lower = {k.lower(): k for k in known}
     return [by_lower[m] for m in get_close_matches(name.lower()[:100], list(by_lower), count, 0.6)]
+
+
+def of_its_kind(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """As ``closest``, for models: a family is the letters that a name begins with, and another family is no near miss.
+
+    >>> of_its_kind("vit-large", ["T5-large", "ViT-base", "vit"])
+    ['ViT-base']
+    """
+    from difflib import SequenceMatcher
+    from itertools import takewhile
+
+    def family(of: str) -> str:
+        return "".join(takewhile(str.isalpha, of.rpartition("/")[2].lower()))
+
+    mine = family(name)
+    alike = [(SequenceMatcher(None, mine, family(near)).ratio(), near) for near in closest(name, known, 12)]
+    ranked = sorted((one for one in alike if one[0] >= 0.6), key=lambda one: one[0] < 1)
+    return [near for _, near in ranked][:count]

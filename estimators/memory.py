@@ -289,6 +289,8 @@ def estimate_all(
     where = parse_cluster(cluster) if isinstance(cluster, str) else cluster
     if strategies:
         return [estimate(spec, where, s, **workload_fields) for s in strategies], {}
+    if "workload" not in workload_fields:  # a value that no workload has is no strategy's fault
+        apart({name: value for name, value in workload_fields.items() if name != "device"})
     found, left_out = [], {}
     for name in default_strategies(where, everything):
         try:

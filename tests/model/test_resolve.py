@@ -267,3 +267,15 @@ def test_hub_code_runs_when_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_mapping_without_a_name_is_called_by_its_class() -> None:
     assert resolve_model(SMALL).name == resolve_model(SMALL).class_name == "LlamaForCausalLM"
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [("vit-large", "vit-base"), ("roberta-large", "roberta-base"), ("t5-xl", "t5-small"), ("lama-8b", "llama-8b"),
+     ("mistal-7b", "Mistral-7B"), ("clip-vit-large", None), ("dinov2-large", None)],
+)  # fmt: skip
+def test_another_family_is_no_near_miss(name: str, first: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UnknownName) as refused:
+        resolve_model(name)
+    assert next(iter(refused.value.suggestions), None) == first
