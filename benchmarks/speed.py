@@ -116,20 +116,23 @@ def deepened() -> float:
     from estimators.values import replace
 
     model, asked = kinds()
-    found = []
-    for layers in (80, 800):
-        parts = tuple(replace(part, count=layers) if part.is_block else part for part in model.parts)
-        deep, some, size = replace(model, parts=parts), asked[:15], sizes()
-        for tokens in WARM:
-            for cluster, strategy in some:
-                answer(estimate(deep, cluster, strategy, seq_len=tokens))
-        start = time.process_time()
-        for _ in range(200):
+    some, size, taken = asked[:15], sizes(), {80: 0.0, 800: 0.0}
+    deep = {
+        layers: replace(model, parts=tuple(replace(p, count=layers) if p.is_block else p for p in model.parts))
+        for layers in taken
+    }
+    for tokens in WARM:
+        for cluster, strategy in some:
+            for one in deep.values():
+                answer(estimate(one, cluster, strategy, seq_len=tokens))
+    for _ in range(150):  # in turn, so that drift of the machine hits both alike
+        for layers, one in deep.items():
+            start = time.process_time()
             for cluster, strategy in some:
                 batch, sequence = next(size)
-                answer(estimate(deep, cluster, strategy, micro_batch=batch, seq_len=sequence))
-        found.append(time.process_time() - start)
-    return found[0] / found[1]
+                answer(estimate(one, cluster, strategy, micro_batch=batch, seq_len=sequence))
+            taken[layers] += time.process_time() - start
+    return taken[80] / taken[800]
 
 
 def answer(found: object) -> object:
