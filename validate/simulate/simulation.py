@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -75,8 +75,9 @@ def simulate(run: Run, *, layers: int | None = None, steps: int | None = None, f
     worth = sum(depths) * (2 if run.strategy.stage == 3 and not fold else 1) < full
     if layers is None and fold is not False and folds and worth:
         try:
-            runs = side_by_side([partial(measure, run, depth, steps) for depth in reversed(depths)])[::-1]
-            found = _fold_stage_3(run, runs, full) if run.strategy.stage == 3 else _fold(runs, full)
+            found = (
+                _fold_stage_3(run, depths, steps, full) if run.strategy.stage == 3 else _fold(run, depths, steps, full)
+            )
         except NotFoldable as reason:
             notes = (f"ran whole, not folded: {reason}",)
     if found is None:
@@ -109,17 +110,20 @@ def _whole(run: Run, layers: int, steps: int) -> Simulation:
     return Simulation(layers, instants, (layers,))
 
 
-def _fold_stage_3(run: Run, runs: list[Measured], full: int) -> Simulation:
+def _fold_stage_3(run: Run, depths: Sequence[int], steps: int, full: int) -> Simulation:
     """The network's instants from three depths; loading and the step from the engine at full depth without a network.
 
     What the engine partitions by itself has steps (sub-groups) and is never extended: its own code runs on all the
     shapes. What a step with a network holds beside that must be the same at every depth, or lie on one line.
     """
-    depths = [r.layers for r in runs]
+    alone_at = (full, *depths[::-1])  # the longest first
+    calls = [partial(measure, run, depth, STEPS, network=False) for depth in alone_at]
+    calls += [partial(measure, run, depth, steps) for depth in depths]
+    made = side_by_side(calls)
+    alone, runs = made[: len(alone_at)][::-1], made[len(alone_at) :]
     instants, residual = folded(
         *(Depth(r.layers, {name: r.traces[name] for name in FOLDED_STAGE_3}) for r in runs), full
     )
-    alone = side_by_side([partial(measure, run, depth, STEPS, network=False) for depth in (full, *depths[::-1])])[::-1]
     beside = [_step_of(r) - _step_of(a) for r, a in zip(runs, alone, strict=False)]
     slope = (beside[1] - beside[0]) / (depths[1] - depths[0])
     if (beside[0] + slope * (depths[2] - depths[0]) != beside[2]).any():
@@ -137,9 +141,10 @@ def _step_of(run: Measured) -> numpy.ndarray:
     return trace.bytes[trace.largest]
 
 
-def _fold(runs: list[Measured], full: int) -> Simulation:
-    instants, residual = folded(*(Depth(run.layers, run.traces) for run in runs), full)
-    return Simulation(full, instants_of(instants), tuple(run.layers for run in runs), residual)
+def _fold(run: Run, depths: Sequence[int], steps: int, full: int) -> Simulation:
+    runs = side_by_side([partial(measure, run, depth, steps) for depth in reversed(depths)])[::-1]
+    instants, residual = folded(*(Depth(one.layers, one.traces) for one in runs), full)
+    return Simulation(full, instants_of(instants), tuple(depths), residual)
 
 
 def _cpu_seconds() -> float:
