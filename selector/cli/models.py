@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 EXAMPLE = """examples:
   dist-advisor models
   dist-advisor models qwen --format csv
-  dist-advisor models --ledgers     # which attention each model's activations are described for, and after what"""
+  dist-advisor models --ledgers     # whose activations are described, and how"""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

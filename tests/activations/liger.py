@@ -11,7 +11,7 @@ import importlib
 import importlib.machinery
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 MODULES = ("triton", "triton.language", "triton.language.math", "triton.language.extra",
@@ -85,7 +85,19 @@ def patched(model_type: str, kind: str = "") -> Iterator[Any]:
     """Liger's patch of a family, undone at the end: yields the function that patches a model."""
     modeling = importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
     before = dict(vars(modeling))
+    classes = {c: dict(vars(c)) for c in before.values() if isinstance(c, type) and c.__module__ == modeling.__name__}
     try:
         yield getattr(liger("transformers.monkey_patch"), f"apply_liger_kernel_to_{kind or model_type}")
     finally:
         vars(modeling).update(before)
+        for one, names in classes.items():
+            _restore(one, names)
+
+
+def _restore(one: type, before: Mapping[str, Any]) -> None:
+    """Methods that a patch put into a class, such as ``forward`` of the whole model."""
+    for name, value in dict(vars(one)).items():
+        if name not in before:
+            delattr(one, name)
+        elif value is not before[name]:
+            setattr(one, name, before[name])

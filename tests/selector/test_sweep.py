@@ -135,7 +135,7 @@ MANY = """
 models: [llama-3.2-1b, llama-8b, qwen2.5-7b]
 gpus: [4xA10, 8xA100-80GB, 2x8xH100]
 workload:
-  seq_len: [512, 1024, 2048, 4096]
+  seq_len: [512, 1024, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192]
   micro_batch: [1, 2, 3, 4, 5, 6, 7, 8]
   checkpointing: [none, full]
 """
@@ -154,7 +154,7 @@ def children(pid: int) -> list[int]:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="counts processes in /proc")
 def test_the_command_is_interrupted_and_killed_and_loses_nothing(tmp_path: Path) -> None:
-    """576 combinations on two processes: Ctrl-C, then SIGKILL, then to the end; every row that was written is kept."""
+    """1728 combinations on two processes: Ctrl-C, then SIGKILL, then to the end; every row that was written is kept."""
     path, out = file(tmp_path, "many.yaml", MANY), str(tmp_path / "out.csv")
     partial = tmp_path / "many.yaml.partial"
     command = [sys.executable, str(ROOT / "dist_advisor.py"), "sweep", path, "--format", "csv", "--out", out,
@@ -176,7 +176,7 @@ def test_the_command_is_interrupted_and_killed_and_loses_nothing(tmp_path: Path)
     said = first.communicate(timeout=60)[1]
     assert first.returncode == 130 and "interrupted" in said and "Traceback" not in said
     kept = rows_kept()
-    assert 64 <= kept < 576 and not os.path.exists(out)
+    assert 64 <= kept < 1728 and not os.path.exists(out)
 
     second = started(kept + 64)
     workers = children(second.pid)
@@ -193,7 +193,7 @@ def test_the_command_is_interrupted_and_killed_and_loses_nothing(tmp_path: Path)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and not partial.exists(), done.stderr
     rows = list(csv.DictReader(io.StringIO(Path(out).read_text())))
-    assert len(rows) == 576
+    assert len(rows) == 1728
     for kept_row in before[:100]:
         assert rows[kept_row["i"]]["verdict"] == kept_row["row"]["verdict"]
 
