@@ -14,7 +14,8 @@ class Device:
 
     ``foreach_default``: torch.optim chooses the foreach implementation by itself (torch/optim/optimizer.py,
     ``_default_to_fused_or_foreach``: only for the device types of ``_get_foreach_kernels_supported_devices``).
-    ``separate_host``: offloaded tensors lie in another memory than the rest. ``pins_host``: page-locked memory exists.
+    ``separate_host``: offloaded tensors lie in another memory than the rest. ``builds_apart``: the model is built in
+    another memory, and moved when it is whole. ``pins_host``: page-locked memory exists.
 
     What autograd keeps (aten/src/ATen/native, torch/csrc/autograd):
     ``fused_dropout``: native_dropout with a mask of bools, else noise of the input's dtype.
@@ -29,6 +30,7 @@ class Device:
     name: str
     foreach_default: bool
     separate_host: bool
+    builds_apart: bool
     pins_host: bool
     pinned_rounds_to_power_of_two: bool
     fused_dropout: bool
@@ -42,8 +44,8 @@ class Device:
 _CUDA_FP32 = frozenset({"softmax", "log_softmax", "layer_norm", "cross_entropy", "power", "rsqrt", "sum", "norm"})
 
 DEVICES = {
-    "cuda": Device("cuda", True, True, True, True, True, True, _CUDA_FP32, 24, True, True),
-    "cpu": Device("cpu", False, False, False, False, False, False, frozenset(), 0, False, False),
+    "cuda": Device("cuda", True, True, True, True, True, True, True, _CUDA_FP32, 24, True, True),
+    "cpu": Device("cpu", False, False, False, False, False, False, False, frozenset(), 0, False, False),
     # a CPU in the place of a card, of whose tensors it is known which the engine put on the host
-    "simulated": Device("simulated", False, True, False, False, False, False, frozenset(), 0, False, False),
+    "simulated": Device("simulated", False, True, False, False, False, False, False, frozenset(), 0, False, False),
 }

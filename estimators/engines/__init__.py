@@ -54,7 +54,7 @@ def construction(run: Run) -> Sequence[tuple[Site, tuple[Term, ...]]]:
     names = [name for name in model.tied if name == f"{model.head}.weight"]
     if (
         not names
-        or DEVICES[settings.device].separate_host
+        or DEVICES[settings.device].builds_apart
         or settings.knobs.get("zero_init")
         or run.workload.has_adapters
     ):

@@ -134,7 +134,7 @@ def load_copy(run: Run, sizes: Sizes) -> list[Terms]:
     On a host of its own that happens before the model moves to the GPU.
     """
     wide = DTYPE_BYTES[run.settings.load_dtype]
-    if wide <= sizes.element or DEVICES[run.settings.device].separate_host:
+    if wide <= sizes.element or DEVICES[run.settings.device].builds_apart:
         return []
     largest = max(p.numel for part in run.model.parts for p in part.parameters)
     return [

@@ -64,6 +64,8 @@ def collect(model: ModelSpec, ranks: int, rules: Rules) -> Collected:
     """Of the ranks that can be worst: the one that touches most, and those whose share is reduced early."""
     layout, share = trainable(model, rules.dealt_to), partition(model, ranks, rules.dealt_to)
     early = {0, min(1, ranks - 1), layout.ends[0] // share.share} if rules.at_the_end else {ranks - 1}
+    if rules.offload:  # the rank of the embedding copies most of one parameter for its norm
+        early.add(0)
     most = max(range(ranks), key=lambda r: share.pieces[r] + share.padding[r])
     found = [_Replay(layout, share.share, rank, rules).run() for rank in {most, *early}]
     backward = {h: None for c in found for h in c.backward}

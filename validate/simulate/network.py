@@ -22,6 +22,8 @@ def needy_ranks(run: Run) -> tuple[int, ...]:
     Of a sharded tensor the first rank never holds less than the others. ZeRO-1 and 2 cut all parameters as one vector
     and keep a gradient whole when any of it is the rank's (stage_1_and_2.py, ``get_flat_partition``): another rank may
     hold more when they step, while the first, which has the embedding and whose gradients come last, may in backward.
+    With an optimizer on the host the copy of one gradient for its norm may be most of all, and the last rank makes that
+    of the head while the logits are there.
     """
     if run.strategy.stage not in (1, 2):
         return (0,)
@@ -32,7 +34,9 @@ def needy_ranks(run: Run) -> tuple[int, ...]:
         low, high = rank * cut, (rank + 1) * cut
         return sum(end - start for start, end in pairwise([0, *ends]) if start < high and end > low)
 
-    return tuple(dict.fromkeys((0, max(range(run.ranks), key=held))))
+    most = max(range(run.ranks), key=held)
+    last = run.ranks - 1 if run.strategy.optimizer else 0
+    return tuple(dict.fromkeys((0, most, last)))
 
 
 def build(run: Run) -> torch.nn.Module:
