@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from estimators.run import Run
+from estimators.workload import DTYPE_BYTES
 from validate.census import without_collector
 from validate.depth import at_depth, depth_of
 from validate.simulate.categories import Categories
@@ -41,7 +42,8 @@ def measure(
     started = time.monotonic()
     layers = layers or depth_of(run.model)
     run = at_depth(run, layers)
-    fake_ranks = fake_world(run.ranks, run.cluster.gpus_per_node, run.strategy.engine, rank)
+    free = run.cluster.gpu.memory_bytes - run.model.num_params * DTYPE_BYTES[run.settings.compute_dtype]
+    fake_ranks = fake_world(run.ranks, run.cluster.gpus_per_node, run.strategy.engine, rank, free)
     with without_collector(), fake_ranks as fake, fake, Ledger() as ledger:
         ledger.begin("build")
         model = with_fp32_outputs(build(run), run)

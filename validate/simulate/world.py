@@ -18,8 +18,13 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 
 @contextmanager
-def fake_world(ranks: int, ranks_per_node: int, engine: str, rank: int = 0) -> Iterator[FakeTensorMode]:
-    """A process group of ``ranks`` whose collectives do nothing, and the mode in which tensors have no memory."""
+def fake_world(
+    ranks: int, ranks_per_node: int, engine: str, rank: int = 0, free_bytes: int = 0
+) -> Iterator[FakeTensorMode]:
+    """A process group of ``ranks`` whose collectives do nothing, and the mode in which tensors have no memory.
+
+    ``free_bytes``: what DeepSpeed is told when it asks whether a flat copy of the parameters fits beside them.
+    """
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     with ExitStack() as stack:
@@ -33,7 +38,7 @@ def fake_world(ranks: int, ranks_per_node: int, engine: str, rank: int = 0) -> I
         table = fake_impls.op_implementations_dict
         stack.enter_context(_replaced(table, torch.ops.aten._local_scalar_dense.default, _scalar))
         if engine == "deepspeed":
-            stack.enter_context(_deepspeed())
+            stack.enter_context(_deepspeed(free_bytes))
         yield FakeTensorMode(allow_non_fake_inputs=True)
 
 
@@ -114,7 +119,7 @@ def _scalar(mode: Any, func: Any, tensor: Any) -> Any:
 
 
 @contextmanager
-def _deepspeed() -> Iterator[None]:
+def _deepspeed(free_bytes: int) -> Iterator[None]:
     """DeepSpeed's communication over the group that exists; checks that compare ranks have nothing to compare.
 
     Stage 3 puts its own ``linear`` in place of torch's for good; here it goes back.
@@ -124,6 +129,7 @@ def _deepspeed() -> Iterator[None]:
     on_cpu()  # before communication starts, which would compile an operator
     import deepspeed
     import deepspeed.comm.comm as comm
+    from deepspeed.accelerator import get_accelerator
     from deepspeed.runtime.zero import partitioned_param_coordinator, utils
     from deepspeed.utils import groups
 
@@ -134,6 +140,7 @@ def _deepspeed() -> Iterator[None]:
         stack.enter_context(_patched(torch.nn.functional, "linear", torch.nn.functional.linear))
         for module in (partitioned_param_coordinator, utils):
             stack.enter_context(_patched(module, "assert_ints_same_as_other_ranks", agree))
+        stack.enter_context(_patched(get_accelerator(), "available_memory", lambda *_: free_bytes))
         for name in WAITING:  # for gloo's thread, which is not here
             stack.enter_context(_patched(deepspeed.comm, name, getattr(deepspeed.comm, name).waits))
         stack.callback(vars(groups).update, before)
