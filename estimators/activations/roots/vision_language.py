@@ -37,7 +37,7 @@ def words_and_images(model: ModelSpec) -> object:
 
 def llava(model: ModelSpec) -> Roots:
     """CLIP's embeddings and first norm; a projector of two layers over the patches, its class token left out."""
-    text, tower = first_of(model, "decoder"), "model.vision_tower"
+    tower = "model.vision_tower"
     images = image_elements(dict(model.config["vision_config"]))  # type: ignore[call-overload]
 
     def see(b: Builder, x: Tensor) -> Tensor:
@@ -57,19 +57,11 @@ def llava(model: ModelSpec) -> Roots:
         x = b.module(x, f"{stem}.linear_2")
         return b.contiguous(x, name="features side by side")
 
-    def inputs(batch: int, seq: int, count: int, real: int) -> int:
-        return batch * (2 * seq * INT64 + count * images * real)
-
-    return Roots((
-        Joint(0, over_pixels(see), "vision", from_data=True),
-        Joint(text, Over(lambda b: ("B", grid(b) + 1, b.width), project), "vision"),
-        Joint(text, words_and_images(model), from_data=True),  # type: ignore[arg-type]
-    ), inputs=inputs)  # fmt: skip
+    return _with_images(model, images, over_pixels(see), Over(over_patches(1), project))
 
 
 def qwen2_vl(model: ModelSpec) -> Roots:
     """Patches come cut and flattened; a norm and two layers over squares of patches behind the tower."""
-    text = first_of(model, "decoder")
     vision = dict(model.config["vision_config"])  # type: ignore[call-overload]
     cut = int(vision.get("in_channels", 3)) * int(vision.get("temporal_patch_size", 2)) * int(vision["patch_size"]) ** 2
     square = int(vision.get("spatial_merge_size", 2)) ** 2
@@ -85,19 +77,13 @@ def qwen2_vl(model: ModelSpec) -> Roots:
         x = b.module(x, "model.visual.merger.mlp.2")
         return b.contiguous(x, name="features side by side")
 
-    def inputs(batch: int, seq: int, count: int, real: int) -> int:
-        return batch * (2 * seq * INT64 + count * cut * real)
-
-    return Roots((
-        Joint(0, Over(lambda b: ("B", patches(b), cut), see), "vision", from_data=True),
-        Joint(text, Over(lambda b: ("B", patches(b), patch_width(b)), merge), "vision"),
-        Joint(text, words_and_images(model), from_data=True),  # type: ignore[arg-type]
-    ), inputs=inputs)  # fmt: skip
+    pixels = Over(lambda b: ("B", patches(b), cut), see)
+    return _with_images(model, cut, pixels, Over(lambda b: ("B", patches(b), patch_width(b)), merge))
 
 
 def internvl(model: ModelSpec) -> Roots:
     """InternViT's embeddings; patches without the class token, shuffled four to one, a norm and two layers."""
-    text, tower, stem = first_of(model, "decoder"), "model.vision_tower", "model.multi_modal_projector"
+    tower, stem = "model.vision_tower", "model.multi_modal_projector"
     vision = dict(model.config["vision_config"])  # type: ignore[call-overload]
     images, ratio = image_elements(vision), model.config.get("downsample_ratio", 0.5)
     assert isinstance(ratio, int | float), ratio
@@ -115,14 +101,12 @@ def internvl(model: ModelSpec) -> Roots:
         return b.module(x, f"{stem}.linear_2")
 
     see = patches_and_tokens(f"{tower}.embeddings", ("cls_token",), "hidden_dropout_prob")
-    return _with_images(model, images, Joint(0, over_pixels(see), "vision", from_data=True), (
-        Joint(text, Over(over_patches(1), project), "vision"),
-    ))  # fmt: skip
+    return _with_images(model, images, over_pixels(see), Over(over_patches(1), project))
 
 
 def idefics3(model: ModelSpec) -> Roots:
     """Idefics 3, SmolVLM: images that are not padding are copied out; positions of every image; patches shuffled."""
-    text, tower = first_of(model, "decoder"), "model.vision_model"
+    tower = "model.vision_model"
     vision = dict(model.config["vision_config"])  # type: ignore[call-overload]
     images, square = image_elements(vision), int(str(model.config.get("scale_factor", 2))) ** 2
 
@@ -140,14 +124,12 @@ def idefics3(model: ModelSpec) -> Roots:
         x = b.module(x, "model.connector.modality_projection.proj")
         return b.contiguous(x, name="features side by side")
 
-    return _with_images(model, images, Joint(0, over_pixels(see), "vision", from_data=True), (
-        Joint(text, Over(over_patches(), project), "vision"),
-    ))  # fmt: skip
+    return _with_images(model, images, over_pixels(see), Over(over_patches(), project))
 
 
 def mistral3(model: ModelSpec) -> Roots:
     """Pixtral's patches side by side and a norm; a norm, patches unfolded four to one, three layers."""
-    text, tower, stem = first_of(model, "decoder"), "model.vision_tower", "model.multi_modal_projector"
+    tower, stem = "model.vision_tower", "model.multi_modal_projector"
     vision = dict(model.config["vision_config"])  # type: ignore[call-overload]
     images, square = image_elements(vision), int(str(model.config.get("spatial_merge_size", 2))) ** 2
 
@@ -167,14 +149,12 @@ def mistral3(model: ModelSpec) -> Roots:
         x = b.module(x, f"{stem}.linear_2")
         return b.contiguous(x, name="features side by side")
 
-    return _with_images(model, images, Joint(0, over_pixels(see), "vision", from_data=True), (
-        Joint(text, Over(over_patches(), project), "vision"),
-    ))  # fmt: skip
+    return _with_images(model, images, over_pixels(see), Over(over_patches(), project))
 
 
 def paligemma(model: ModelSpec) -> Roots:
     """SigLIP's embeddings; its last norm and one layer; words as they are."""
-    text, tower = first_of(model, "decoder"), "model.vision_tower"
+    tower = "model.vision_tower"
     images = image_elements(dict(model.config["vision_config"]))  # type: ignore[call-overload]
 
     def see(b: Builder, x: Tensor) -> Tensor:
@@ -185,19 +165,24 @@ def paligemma(model: ModelSpec) -> Roots:
         x = b.norm(x, f"{tower}.post_layernorm")
         return b.module(x, "model.multi_modal_projector.linear")
 
-    return _with_images(model, images, Joint(0, over_pixels(see), "vision", from_data=True), (
-        Joint(text, Over(over_patches(), project), "vision"),
-    ))  # fmt: skip
+    return _with_images(model, images, over_pixels(see), Over(over_patches(), project))
 
 
-def _with_images(model: ModelSpec, elements: int, see: Joint, behind: tuple[Joint, ...]) -> Roots:
-    """``see`` in front of the tower, ``behind`` it what leads to the features; then the words that take them in."""
+def _with_images(model: ModelSpec, elements: int, see: Over, project: Over, rows: int = 2) -> Roots:
+    """``see`` in front of the tower, ``project`` behind it; then the words that take the features in.
+
+    ``elements`` are numbers of an image, ``rows`` numbers of a token: ids and labels.
+    """
 
     def inputs(batch: int, seq: int, count: int, real: int) -> int:
-        return batch * (2 * seq * INT64 + count * elements * real)
+        return batch * (rows * seq * INT64 + count * elements * real)
 
     text = first_of(model, "decoder")
-    return Roots((see, *behind, Joint(text, words_and_images(model), from_data=True)), inputs=inputs)  # type: ignore[arg-type]
+    return Roots((
+        Joint(0, see, "vision", from_data=True),
+        Joint(text, project, "vision"),
+        Joint(text, words_and_images(model), from_data=True),  # type: ignore[arg-type]
+    ), inputs=inputs)  # fmt: skip
 
 
 def qwen3_vl(model: ModelSpec) -> Roots:
@@ -208,7 +193,6 @@ def qwen3_vl(model: ModelSpec) -> Roots:
     their input is kept by the block that follows it. What the language model does with deep features lives only between
     its blocks.
     """
-    text = first_of(model, "decoder")
     vision = dict(model.config["vision_config"])  # type: ignore[call-overload]
     cut = (
         int(vision.get("in_channels", 3))
@@ -243,14 +227,8 @@ def qwen3_vl(model: ModelSpec) -> Roots:
         made = b.norm(b.view(x, flat), f"{name}.norm") if after else b.view(b.norm(x, f"{name}.norm"), flat)
         return b.module(b.activation("gelu", b.module(made, f"{name}.linear_fc1")), f"{name}.linear_fc2")
 
-    def inputs(batch: int, seq: int, count: int, real: int) -> int:
-        return batch * (2 * seq * INT64 + count * cut * real)
-
-    return Roots((
-        Joint(0, Over(lambda b: ("B", patches(b), cut), see), "vision", from_data=True),
-        Joint(text, Over(lambda b: ("B", patches(b), patch_width(b)), merge), "vision"),
-        Joint(text, words_and_images(model), from_data=True),  # type: ignore[arg-type]
-    ), inputs=inputs)  # fmt: skip
+    pixels = Over(lambda b: ("B", patches(b), cut), see)
+    return _with_images(model, cut, pixels, Over(lambda b: ("B", patches(b), patch_width(b)), merge))
 
 
 def joined(b: Builder, x: Tensor, y: Tensor) -> Tensor:
@@ -261,7 +239,7 @@ def joined(b: Builder, x: Tensor, y: Tensor) -> Tensor:
 
 def gemma3(model: ModelSpec) -> Roots:
     """SigLIP's embeddings; its last norm, pooled patches, a norm and a bare weight; words are scaled."""
-    text, tower = first_of(model, "decoder"), "model.vision_tower"
+    tower = "model.vision_tower"
     vision = dict(model.config["vision_config"])  # type: ignore[call-overload]
     images, pooled = image_elements(vision), int(str(model.config.get("mm_tokens_per_image", 256)))
 
@@ -277,14 +255,7 @@ def gemma3(model: ModelSpec) -> Roots:
         weight = b.need(f"{stem}.mm_input_projection_weight")
         return b.product(b.contiguous(x), weight, ("B", pooled, weight.shape[1]), "projection")
 
-    def inputs(batch: int, seq: int, count: int, real: int) -> int:
-        return batch * (3 * seq * INT64 + count * images * real)
-
-    return Roots((
-        Joint(0, over_pixels(see), "vision", from_data=True),
-        Joint(text, Over(lambda b: ("B", grid(b), b.width), project), "vision"),
-        Joint(text, words_and_images(model), from_data=True),  # type: ignore[arg-type]
-    ), inputs=inputs)  # fmt: skip
+    return _with_images(model, images, over_pixels(see), Over(over_patches(), project), 3)  # token types besides
 
 
 def average(b: Builder, x: Tensor, shape: tuple[int | str, ...]) -> Tensor:
