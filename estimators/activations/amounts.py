@@ -38,7 +38,6 @@ class Level(NamedTuple):
     """One way of treating a piece."""
 
     kept: Amount
-    host: Amount
     forward: Amount
     backward: Gradients
 
@@ -208,9 +207,10 @@ def _stretch(run: BlockRun, read: At | Anywhere) -> Stretch:
 
 def _level(kept: Kept, read: At | Anywhere, of_images: bool = False) -> Level:
     return Level(
-        read.size(kept.kept, of_images), read.size(kept.host, of_images), read.largest(kept.forward, of_images),
+        read.size(kept.kept, of_images),
+        read.largest(kept.forward, of_images),
         read.by_gradients(kept.backward, of_images),
-    )  # fmt: skip
+    )
 
 
 def _entry(pieces: tuple[tuple[Profile, bool], ...], read: At | Anywhere) -> Entry:

@@ -1,4 +1,4 @@
-"""Frames that the blocks of mixtures share."""
+"""Frames that blocks share."""
 
 from __future__ import annotations
 
@@ -11,18 +11,27 @@ from estimators.activations.tape import Tensor
 Sublayer = Callable[[Builder, Tensor], Tensor]
 
 
-def pre_norm(b: Builder, hidden: Tensor, attention: Sublayer, feed_forward: Sublayer, scaled: bool = False) -> Tensor:
+def pre_norm(
+    b: Builder,
+    hidden: Tensor,
+    attention: Sublayer,
+    feed_forward: Sublayer,
+    norm: pieces.Norm | None = None,
+    names: tuple[str, str] = ("input_layernorm", "post_attention_layernorm"),
+    scaled: bool = False,
+) -> Tensor:
     """x + attention(norm(x)), then x + feed_forward(norm(x)): every relative of LlamaDecoderLayer.
 
-    ``scaled``: both branches are multiplied by a number.
+    ``norm``: RMS norms where nothing else is given; ``names``: theirs. ``scaled``: both branches are multiplied by a number.
     """
+    norm = norm or b.rms_norm
     residual = hidden
-    hidden = b.rms_norm(hidden, "input_layernorm")
+    hidden = norm(hidden, names[0])
     hidden = attention(b, hidden)
     hidden = b.add(residual, b.scale(hidden) if scaled else hidden)
 
     residual = hidden
-    hidden = b.rms_norm(hidden, "post_attention_layernorm")
+    hidden = norm(hidden, names[1])
     hidden = feed_forward(b, hidden)
     return b.add(residual, b.scale(hidden) if scaled else hidden)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from estimators.activations.blocks import pieces
 from estimators.activations.blocks.experts import experts
+from estimators.activations.blocks.frames import pre_norm
 from estimators.activations.builder import Builder
 from estimators.activations.routing import gather
 from estimators.activations.tape import Gradient, Tensor
@@ -11,15 +12,7 @@ from estimators.activations.writes import masked_fill, multiply_in_place
 
 
 def block(b: Builder, hidden: Tensor) -> Tensor:
-    residual = hidden
-    hidden = b.norm(hidden, "input_layernorm")
-    hidden = pieces.attention(b, hidden)
-    hidden = b.add(residual, hidden)
-
-    residual = hidden
-    hidden = b.norm(hidden, "post_attention_layernorm")
-    hidden = mixture(b, hidden)
-    return b.add(residual, hidden)
+    return pre_norm(b, hidden, pieces.attention, mixture, b.norm)
 
 
 def mixture(b: Builder, hidden: Tensor) -> Tensor:

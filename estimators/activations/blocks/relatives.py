@@ -2,52 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from estimators.activations.blocks.pieces import Norm, attended, attention, gated_mlp, up_down_mlp
+from estimators.activations.blocks.frames import pre_norm
+from estimators.activations.blocks.pieces import attended, attention, gated_mlp, up_down_mlp
 from estimators.activations.builder import Builder
 from estimators.activations.tape import Tensor
 from estimators.activations.writes import chosen, minimum
 
-Branch = Callable[[Builder, Tensor], Tensor]
-
-
-def pre_norm(b: Builder, hidden: Tensor, norm: Norm, attend: Branch, mlp: Branch) -> Tensor:
-    """The frame of LlamaDecoderLayer."""
-    residual = hidden
-    hidden = norm(hidden, "input_layernorm")
-    hidden = attend(b, hidden)
-    hidden = b.add(residual, hidden)
-
-    residual = hidden
-    hidden = norm(hidden, "post_attention_layernorm")
-    hidden = mlp(b, hidden)
-    return b.add(residual, hidden)
-
 
 def arcee(b: Builder, hidden: Tensor) -> Tensor:
     """ArceeDecoderLayer: an MLP without a gate."""
-    return pre_norm(b, hidden, b.rms_norm, attention, up_down_mlp)
+    return pre_norm(b, hidden, attention, up_down_mlp)
 
 
 def jais2(b: Builder, hidden: Tensor) -> Tensor:
     """Jais2DecoderLayer: LayerNorm and an MLP without a gate."""
-    return pre_norm(b, hidden, b.norm, attention, up_down_mlp)
+    return pre_norm(b, hidden, attention, up_down_mlp, b.norm)
 
 
 def helium(b: Builder, hidden: Tensor) -> Tensor:
     """HeliumDecoderLayer: weights of norms multiply in fp32; each layer repeats its own cosines."""
-    return pre_norm(b, hidden, b.rms_norm_in_fp32, lambda b, x: attention(b, x, rotate=repeated), gated_mlp)
+    return pre_norm(b, hidden, lambda b, x: attention(b, x, rotate=repeated), gated_mlp, b.rms_norm_in_fp32)
 
 
 def ernie4_5(b: Builder, hidden: Tensor) -> Tensor:
     """Ernie4_5DecoderLayer: heads turned in fp32 with cosines of the layer's own."""
-    return pre_norm(b, hidden, b.rms_norm, lambda b, x: attention(b, x, rotate=_in_fp32), gated_mlp)
+    return pre_norm(b, hidden, lambda b, x: attention(b, x, rotate=_in_fp32), gated_mlp)
 
 
 def hunyuan(b: Builder, hidden: Tensor) -> Tensor:
     """HunYuanDenseV1DecoderLayer: heads are normalised after they were turned."""
-    return pre_norm(b, hidden, b.rms_norm, _normed_last, gated_mlp)
+    return pre_norm(b, hidden, _normed_last, gated_mlp)
 
 
 def seed_oss(b: Builder, hidden: Tensor) -> Tensor:
@@ -56,7 +40,6 @@ def seed_oss(b: Builder, hidden: Tensor) -> Tensor:
     return pre_norm(
         b,
         hidden,
-        b.rms_norm,
         lambda b, x: b.dropout(attention(b, x), drop),
         lambda b, x: b.dropout(gated_mlp(b, x), drop),
     )
@@ -64,20 +47,15 @@ def seed_oss(b: Builder, hidden: Tensor) -> Tensor:
 
 def ministral3(b: Builder, hidden: Tensor) -> Tensor:
     """Ministral3DecoderLayer: queries are scaled by their position."""
-    return pre_norm(b, hidden, b.rms_norm, lambda b, x: attention(b, x, rotate=_scaled_queries), gated_mlp)
+    return pre_norm(b, hidden, lambda b, x: attention(b, x, rotate=_scaled_queries), gated_mlp)
 
 
 def apertus(b: Builder, hidden: Tensor) -> Tensor:
     """ApertusDecoderLayer: norms of heads behind the transpose, an MLP without a gate whose activation trains."""
-    residual = hidden
-    hidden = b.rms_norm(hidden, "attention_layernorm")
-    hidden = attention(b, hidden, norm_heads=b.rms_norm)
-    hidden = b.add(residual, hidden)
-
-    residual = hidden
-    hidden = b.rms_norm(hidden, "feedforward_layernorm")
-    hidden = apertus_mlp(b, hidden)
-    return b.add(residual, hidden)
+    return pre_norm(
+        b, hidden, lambda b, x: attention(b, x, norm_heads=b.rms_norm), apertus_mlp,
+        names=("attention_layernorm", "feedforward_layernorm"),
+    )  # fmt: skip
 
 
 def apertus_mlp(b: Builder, x: Tensor) -> Tensor:
