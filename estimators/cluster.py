@@ -157,13 +157,15 @@ def parse_cluster(
     gpu, notes = _gpu(kind, memory)
     if interconnect is not None and str(interconnect).lower() not in INTERCONNECTS:
         raise UnknownName("interconnect", str(interconnect), INTERCONNECTS, "(nvlink or pcie)")
+    cores = _figure(cpu_cores, "cpu_cores", "cannot be read; give cores of a node, like 64")
+    dram = _figure(host_bandwidth, "host_bandwidth", "cannot be read; give GB/s, like 300")
     return _cluster(
         gpu, gpus_per_node, nodes, _size(host_memory, "host memory"), _size(nvme, "NVMe"), _rate(network),
-        None if interconnect is None else str(interconnect).lower(), _price(price),
-        _figure(tflops, "tflops", "dense TFLOPS, like 312"), _figure(bandwidth, "bandwidth", "GB/s, like 2039"),
-        None if cpu_cores is None else round(_figure(cpu_cores, "cpu_cores", "cores of a node, like 64") or 0) or None,
-        None if host_bandwidth is None else 1e9 * (_figure(host_bandwidth, "host_bandwidth", "GB/s, like 300") or 0), notes,
-        calibration,
+        None if interconnect is None else str(interconnect).lower(),
+        _figure(price, "price", "is not a price; give it per GPU-hour, like 2.5", zero=True),
+        _figure(tflops, "tflops", "cannot be read; give dense TFLOPS, like 312"),
+        _figure(bandwidth, "bandwidth", "cannot be read; give GB/s, like 2039"),
+        None if cores is None else round(cores) or None, None if dram is None else 1e9 * dram, notes, calibration,
     )  # fmt: skip
 
 
@@ -316,27 +318,16 @@ def _rate(value: str | float | None) -> float | None:
     return bits
 
 
-def _price(value: str | float | None) -> float | None:
-    if value is None:
-        return None
-    try:
-        price = float(_text(value)[:MAX_TEXT])
-    except ValueError:
-        price = -1.0
-    if not 0 <= price <= 1e6:
-        raise InputError(f"price: {short(_text(value))} is not a price; give it per GPU-hour, like 2.5")
-    return price
-
-
-def _figure(value: str | float | None, what: str, example: str) -> float | None:
+def _figure(value: str | float | None, what: str, wrong: str, zero: bool = False) -> float | None:
+    """A number up to a million, with ``zero`` also 0. ``wrong``: what is said of anything else."""
     if value is None:
         return None
     try:
         figure = float(_text(value)[:MAX_TEXT])
     except ValueError:
         figure = -1.0
-    if not 0 < figure <= 1e6:
-        raise InputError(f"{what}: {short(_text(value))} cannot be read; give {example}")
+    if not 0 <= figure <= 1e6 or not (figure or zero):
+        raise InputError(f"{what}: {short(_text(value))} {wrong}")
     return figure
 
 
