@@ -81,10 +81,19 @@ def started(folder: str, nodes: int) -> str:
     return f"{node}bash {folder}/launch.sh"
 
 
+def started_inside(nodes: int) -> str:
+    """The same from inside the folder; on several nodes by Slurm."""
+    return "sbatch slurm.sh" if nodes > 1 else "./launch.sh"
+
+
+def mesh(replicas: int, shards: int) -> dict[str, int]:
+    """accelerate's sizes for FSDP2's hybrid, replicas x shards: its launcher wants every one."""
+    sizes = {"dp_replicate": replicas, "dp_shard": shards, "tp": 1, "cp": 1, "sp": 1}
+    return {f"parallelism_config_{name}_size": size for name, size in sizes.items()}
+
+
 def _mesh(run: Run) -> str:
-    """Replicas and shards of FSDP2's hybrid: the launcher wants every size."""
-    sizes = {"dp_replicate": run.ranks // run.shards, "dp_shard": run.shards, "tp": 1, "cp": 1, "sp": 1}
-    flags = (f"--parallelism_config_{name}_size {size}" for name, size in sizes.items())
+    flags = (f"--{name} {size}" for name, size in mesh(run.ranks // run.shards, run.shards).items())
     return " ".join(("--use_parallelism_config", *flags))
 
 

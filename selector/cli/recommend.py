@@ -40,7 +40,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> int:
     check_format(parsed)
     from selector import recommend
-    from selector.launch import started
+    from selector.launch import started, started_inside
 
     model, cluster, fields = question_of(parsed)
     if parsed.emit:
@@ -65,7 +65,7 @@ def run(parsed: argparse.Namespace) -> int:
         emit(parsed, {}, rows(answer) if parsed.format != "table" else [], lambda c: c.print(answer), notes)
     picture(parsed, answer.plot)
     if written is not None and not parsed.quiet:
-        start = "sbatch slurm.sh" if cluster.nodes > 1 else "./launch.sh"
+        start = started_inside(cluster.nodes)
         print(f"note: {len(written)} files in {parsed.emit}; README.md says what each is; {start} starts the run",
               file=sys.stderr)  # fmt: skip
     if parsed.emit and answer.estimate is not None:

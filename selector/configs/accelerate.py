@@ -11,6 +11,7 @@ from typing import Any
 from estimators.run import Run
 from selector.configs import refusal
 from selector.configs.wrapping import block_classes
+from selector.launch import mesh
 
 # Knobs that the YAML, or the script beside it, can say.
 _SCRIPT = ("sync_each_batch",)
@@ -123,12 +124,11 @@ def _fsdp1(run: Run) -> dict[str, Any]:
     }
 
 
-def _mesh(run: Run) -> dict[str, Any]:
-    """HSDP: replicas x shards. The launcher wants every size."""
+def _mesh(run: Run) -> dict[str, int]:
+    """HSDP: replicas x shards."""
     if run.shards == run.ranks or run.shards == 1:
         raise refusal.refuse(
             run, f"one shard group of {run.shards} over {run.ranks} ranks is no hybrid in accelerate's mesh",
             "use fsdp-full-shard, which holds the same" if run.shards > 1 else "use ddp",
         )  # fmt: skip
-    sizes = {"dp_replicate": run.ranks // run.shards, "dp_shard": run.shards, "tp": 1, "cp": 1, "sp": 1}
-    return {f"parallelism_config_{name}_size": size for name, size in sizes.items()}
+    return mesh(run.ranks // run.shards, run.shards)

@@ -11,6 +11,7 @@ from selector.configs import environment, hyper, saving
 from selector.configs.launch import Start
 from selector.configs.model_files import source_of
 from selector.configs.script import SCRIPTED
+from selector.launch import started_inside
 
 ABOUT = {
     "train.py": "the training script; `--help` lists its arguments",
@@ -57,7 +58,7 @@ def readme(estimate: Estimate, files: Mapping[str, str], start: Start, extra: st
 
 
 def _run_it(run: Run, start: Start) -> str:
-    first = "sbatch slurm.sh" if run.cluster.nodes > 1 else "./launch.sh"
+    first = started_inside(run.cluster.nodes)
     lines = ["## Run it", "", "```bash", "pip install -r requirements.txt", first]
     if start.resumes:
         if run.workload.method != "qlora":  # quantised weights come from a checkpoint

@@ -8,6 +8,7 @@ from estimators.units import gib
 from selector.configs import hyper, stack_saving
 from selector.configs.saved_sizes import merged_bytes, whole_bytes
 from selector.configs.script import SCRIPTED, kind_of
+from selector.launch import started_inside
 
 
 def section(estimate: Estimate) -> str:
@@ -54,7 +55,7 @@ def _gathered(run: Run) -> str:
         full = gib(merged_bytes(run), 1)
         return (
             f"{at_end}\n\nWithout that, or for fp32 weights, from any checkpoint and without a GPU:\n\n```bash\n"
-            f"python {where}/zero_to_fp32.py {where} model-fp32 --safe_serialization\n```\n\n"
+            f"{stack_saving.to_fp32(where)}\n```\n\n"
             f"It reads all parts into host RAM: about {full} GiB (the parts, and the merged fp32 model)."
         )
     if engine in ("fsdp1", "fsdp2") and kind_of(run) != "torch":
@@ -71,7 +72,7 @@ def _gathered(run: Run) -> str:
 
 
 def _restart(run: Run) -> str:
-    first = "sbatch slurm.sh --resume" if run.cluster.nodes > 1 else "./launch.sh --resume"
+    first = f"{started_inside(run.cluster.nodes)} --resume"
     moved = {
         "deepspeed": "DeepSpeed loads a checkpoint into the same number of ranks; for another number make it "
         "universal first (`python -m deepspeed.checkpoint.ds_to_universal`), or go on from the fp32 weights without "

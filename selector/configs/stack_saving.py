@@ -14,6 +14,7 @@ from estimators.units import gib
 from selector.configs import hyper
 from selector.configs.saved_sizes import merged_bytes, whole_bytes
 from selector.configs.script import lora_targets
+from selector.launch import started_inside
 
 NEWEST = f"checkpoints/checkpoint-{hyper.STEPS}"  # the last one
 
@@ -23,6 +24,11 @@ def section(run: Run) -> str:
     ordinary, restart = SECTIONS[run.workload.stack](run)
     parts = ["## Checkpoints, and how the run becomes an ordinary model", ordinary, "## Restart", restart]
     return "\n\n".join(parts)
+
+
+def to_fp32(folder: str) -> str:
+    """DeepSpeed's own script, which lies beside its parts."""
+    return f"python {folder}/zero_to_fp32.py {folder} model-fp32 --safe_serialization"
 
 
 def _code(text: str, language: str = "bash") -> str:
@@ -58,7 +64,7 @@ def _ordinary(run: Run, merge: str = "") -> str:
     if run.strategy.engine == "deepspeed" and not adapters:
         parts.append(
             f"For fp32 weights, without a GPU, in about {gib(merged_bytes(run), 1)} GiB of host RAM (the parts, and the "
-            f"merged model):\n\n{_code(f'python {NEWEST}/zero_to_fp32.py {NEWEST} model-fp32 --safe_serialization')}"
+            f"merged model):\n\n{_code(to_fp32(NEWEST))}"
         )
     if adapters:
         parts.append(f"Each holds the adapters alone. To merge them into the base model:\n\n{_code(merge or _MERGE)}")
@@ -110,7 +116,7 @@ def _base(run: Run) -> str:
 def _swift(run: Run) -> tuple[str, str]:
     merge = f"swift export --adapters {NEWEST} --merge_lora true --output_dir merged"
     made = f"{_written(run)}\n\n{_ordinary(run, '' if run.workload.method == 'qlora' else merge)}"
-    start = "./launch.sh" if run.cluster.nodes == 1 else "sbatch slurm.sh"
+    start = started_inside(run.cluster.nodes)
     requeue = " A Slurm job that is requeued does so by itself, from the newest." if run.cluster.nodes > 1 else ""
     return made, f"`{start} --resume_from_checkpoint {NEWEST}` goes on from a checkpoint.{requeue}{_ranks(run)}"
 
@@ -130,13 +136,13 @@ def _axolotl(run: Run) -> tuple[str, str]:
         merge = _code("axolotl merge-sharded-fsdp-weights axolotl.yaml")
         end += f" From the newest checkpoint of a run that did not end, into `checkpoints/merged`:\n\n{merge}"
     elif run.strategy.engine == "deepspeed":
-        merge = _code(f"python {NEWEST}/zero_to_fp32.py {NEWEST} model-fp32 --safe_serialization")
+        merge = _code(to_fp32(NEWEST))
         end += f" From any checkpoint, in about {gib(merged_bytes(run), 1)} GiB of host RAM:\n\n{merge}"
     return f"{_written(run)}\n\n{end}", _by_itself(run)
 
 
 def _by_itself(run: Run) -> str:
-    start = "./launch.sh" if run.cluster.nodes == 1 else "sbatch slurm.sh"
+    start = started_inside(run.cluster.nodes)
     return (
         f"`{start}` goes on from the newest checkpoint in `checkpoints/` by itself; move that folder away to start "
         f"anew.{_ranks(run)}"
@@ -160,9 +166,9 @@ def _torchtitan(run: Run) -> tuple[str, str]:
         "`outputs/` must lie on a file system that all of them share.\n\n"
         "torchtitan starts from random weights. To start from the pretrained ones, download them and give their path:\n\n"
     )
-    load = f"hf download {_base(run)} --local-dir weights\n{'./launch.sh' if run.cluster.nodes == 1 else 'sbatch slurm.sh'}"
+    again = started_inside(run.cluster.nodes)
+    load = f"hf download {_base(run)} --local-dir weights\n{again}"
     load += ' --checkpoint.initial_load_in_hf --checkpoint.initial_load_path "$PWD/weights"'
-    again = "./launch.sh" if run.cluster.nodes == 1 else "sbatch slurm.sh"
     return made + _code(load), (
         f"`{again}` goes on from the newest checkpoint in `outputs/checkpoint/` by itself, on any number of ranks; move "
         "that folder away to start anew. After the last step there is nothing to go on from but the weights."
@@ -176,7 +182,7 @@ def _torchtune(run: Run) -> tuple[str, str]:
         f"At the end of an epoch (here {hyper.STEPS} steps) `checkpoints/epoch_N` is written as `from_pretrained` reads "
         f"it{adapters}: rank 0 gathers about {size} GiB in its host RAM for it."
     )
-    again = "./launch.sh" if run.cluster.nodes == 1 else "sbatch slurm.sh"
+    again = started_inside(run.cluster.nodes)
     return made, (
         f"`{again} resume_from_checkpoint=True epochs=2` goes on from the last epoch, with the optimizer states of "
         "`checkpoints/recipe_state`. A run that ends inside its first epoch has no checkpoint: it starts anew."

@@ -8,9 +8,9 @@ from typing import Any
 from estimators.knobs import KNOBS
 from estimators.readers.reading import AUTO
 from selector.conversion.plan import PURE, Plan
+from selector.launch import PORT, mesh
 
 HEAD = "HEAD_NODE_ADDRESS"  # of main_process_ip, where nobody said it
-PORT = 29500
 _LAUNCHER = (
     "deepspeed_multinode_launcher", "deepspeed_hostfile", "deepspeed_exclusion_filter", "deepspeed_inclusion_filter",
 )  # fmt: skip
@@ -119,8 +119,7 @@ def accelerate(plan: Plan, source: Mapping[str, Any]) -> dict[str, Any]:
         made |= {"distributed_type": "FSDP", "fsdp_config": fsdp(plan)}
         if plan.strategy.sharding == "hybrid-shard" and engine == "fsdp2" and plan.processes:
             shard = int(plan.strategy.options.get("shard") or plan.processes // (plan.machines or 1))
-            sizes = {"dp_replicate": max(plan.processes // shard, 1), "dp_shard": shard, "tp": 1, "cp": 1, "sp": 1}
-            made["parallelism_config"] = {f"parallelism_config_{name}_size": size for name, size in sizes.items()}
+            made["parallelism_config"] = mesh(max(plan.processes // shard, 1), shard)
     else:
         made["distributed_type"] = "NO" if plan.processes == 1 else "MULTI_GPU"
     return dict(sorted(made.items()))
