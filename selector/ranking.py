@@ -88,13 +88,12 @@ def charges(question: Question, found: Sequence[Candidate]) -> dict[Candidate, C
     An optimizer that nobody asked for, which bytes sent alone never justify; and, where a run fits unsharded with room
     to spare, sharding.
     """
+    spared = question.policy == "documents"
     whole = [c for c in found if not c.strategy.is_sharded and not offload_rank(c.strategy) and has_room(c.estimate)]
-    least = min((c.method_rank for c in whole), default=None)
     made = {}
     for c in found:
-        needless = question.policy != "documents" and c.strategy.is_sharded and least is not None
-        sharded = bool(needless and c.method_rank >= (least or 0))
-        times = (1 + TREE_MARGIN) ** (c.other_optimizer + sharded)
+        shards = not spared and c.strategy.is_sharded and any(w.method_rank <= c.method_rank for w in whole)
+        times = (1 + TREE_MARGIN) ** (c.other_optimizer + shards)
         if c.other_optimizer and c.cost.unit != SECONDS:
             times = NEVER
         made[c] = replace(c.cost, value=c.cost.value * times)

@@ -8,7 +8,7 @@ from estimators.memory import Estimate
 from estimators.time.towers import only_images
 from estimators.units import GIB, gib, readable
 from estimators.values import replace
-from selector.candidates import USUAL_HOST_BYTES, Candidate, Rejection, comfortable
+from selector.candidates import USUAL_HOST_BYTES, Candidate, Rejection, comfortable, improbable
 from selector.cost import offload_rank, offload_words, tokens_per_second
 from selector.question import Question
 from selector.ranking import TREE_MARGIN, Ranking
@@ -155,7 +155,7 @@ def host_sentences(choice: Candidate) -> Iterator[str]:
     if not needs_host(estimate):
         return
     yield f"needs {gib(estimate.host.expected, 0)} GiB of host RAM per node, and nobody said how much there is"
-    if estimate.host.expected > USUAL_HOST_BYTES:
+    if improbable(estimate):
         yield f"that is more than the {gib(USUAL_HOST_BYTES, 0)} GiB that rented nodes of 8 GPUs usually have"
 
 
@@ -225,17 +225,15 @@ def settings_sentences(question: Question, choice: Candidate, ranking: Ranking) 
 
 def instead_of_32_bit(choice: Candidate, ranking: Ranking) -> str:
     """Why states are 8-bit: nothing else fits as well, or the best that does is slower."""
-    same = [c for c in ranking.order if c.tier == choice.tier and not c.other_optimizer]
-    rates = [tokens_per_second(c.estimate) for c in (same[0], choice)] if same else []
-    if not same or not rates[0] or not rates[1]:
-        return (
-            "with 32-bit states nothing fits for sure on the GPUs"
-            if not same
-            else f"{same[0].name} keeps 32-bit states"
-        )
+    same = next((c for c in ranking.order if c.tier == choice.tier and not c.other_optimizer), None)
+    if same is None:
+        return "with 32-bit states nothing fits for sure on the GPUs"
+    its, own = tokens_per_second(same.estimate), tokens_per_second(choice.estimate)
+    if not its or not own:
+        return f"{same.name} keeps 32-bit states"
     return (
-        f"{same[0].name} keeps 32-bit states, at {rates[0]:,.0f} tokens per second and GPU instead of {rates[1]:,.0f}; "
-        f"--optimizer {same[0].estimate.run.settings.optimizer} asks for them"
+        f"{same.name} keeps 32-bit states, at {its:,.0f} tokens per second and GPU instead of {own:,.0f}; "
+        f"--optimizer {same.estimate.run.settings.optimizer} asks for them"
     )
 
 
@@ -276,7 +274,7 @@ def headline(question: Question, ranking: Ranking, command: str, where_to: str =
         )
     method = "" if choice.method == "full" else f" by {choice.method}"
     if needs_host(choice.estimate):
-        word = "Only if" if choice.estimate.host.expected > USUAL_HOST_BYTES else "If"
+        word = "Only if" if improbable(choice.estimate) else "If"
         start = f"{word} a node has {gib(choice.estimate.host.expected, 0)} GiB of host RAM, train"
     else:
         start = "Train"
