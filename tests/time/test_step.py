@@ -154,7 +154,7 @@ def test_cores_and_dram_of_a_node_say_how_fast_its_cpu_steps() -> None:
     fast, expected, slow = described_adam(48, 256e9) or (0.0, 0.0, 0.0)
     for billions, seconds in ((1, 0.22), (2, 0.51), (4, 1.03), (8, 2.41), (10, 2.57)):
         assert billions * 1e9 / fast < seconds < billions * 1e9 / slow
-        assert billions * 1e9 / expected == pytest.approx(seconds, rel=0.20)
+        assert billions * 1e9 / expected == pytest.approx(seconds, rel=0.16)
     assert described_adam(None, None) is None
     few, many = ((described_adam(cores, 256e9) or (0.0,) * 3)[1] for cores in (4, 400))
     assert few == 4 * 83e6 and many == expected, "few cores bind, then DRAM"
