@@ -134,9 +134,8 @@ class _Replay:
                     most = alive + pieces
             if bucket and (index < 0 or elements + numel > limit):
                 mine = [i for i in bucket if first <= i < last]
-                added = (
-                    4 * max(map(self._slice, mine)) if rules.compact and mine else 0
-                )  # _add_to_grad_partition_buffer
+                # _add_to_grad_partition_buffer
+                added = 4 * max(map(self._slice, mine)) if rules.compact and mine else 0
                 moment(self._flattened(bucket, elements) * element + added)
                 if mine and takes_pieces and not pieces:
                     pieces = whole

@@ -64,10 +64,11 @@ def draw_ledgers(console: Console, rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    for name in ("model", "family", "attention", "root", "after"):
+    columns = ("model", "family", "attention", "root", "after")
+    for name in columns:
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*(row[name] or "-" for name in ("model", "family", "attention", "root", "after")))
+        table.add_row(*(row[name] or "-" for name in columns))
     console.print(table)
     for missing in sorted({row["missing"] for row in rows if row["missing"]}):
         console.print(f"not described: {missing}", style="dim")

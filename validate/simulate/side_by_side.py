@@ -19,8 +19,7 @@ def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
     """Results in the order of ``calls``, which may not depend on what another of them leaves behind.
 
     One after another where there is one core, no fork, a daemon (which may have no children), or another thread
-    (which a fork would not take along). What a
-    call raises is raised here, that of the first call that failed.
+    (which a fork would not take along). What a call raises is raised here, that of the first call that failed.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     alone = sys.platform != "linux" or threading.active_count() > 1 or multiprocessing.current_process().daemon

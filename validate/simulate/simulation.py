@@ -75,9 +75,8 @@ def simulate(run: Run, *, layers: int | None = None, steps: int | None = None, f
     worth = sum(depths) * (2 if run.strategy.stage == 3 and not fold else 1) < full
     if layers is None and fold is not False and folds and worth:
         try:
-            found = (
-                _fold_stage_3(run, depths, steps, full) if run.strategy.stage == 3 else _fold(run, depths, steps, full)
-            )
+            extend = _fold_stage_3 if run.strategy.stage == 3 else _fold
+            found = extend(run, depths, steps, full)
         except NotFoldable as reason:
             notes = (f"ran whole, not folded: {reason}",)
     if found is None:
