@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -197,6 +198,12 @@ class Census(TorchDispatchMode):
 
         setattr(owner, function, labelled)
         return lambda: setattr(owner, function, original)
+
+    def until_freed(self, site: str, seconds: float = 2.0) -> None:
+        """Wait for storages made there whose last owner is a thread of gloo: it lets go a moment after the call."""
+        end = time.monotonic() + seconds
+        while any(site in block.site for block in list(self._alive.values())) and time.monotonic() < end:
+            time.sleep(0.001)
 
     # -- reading -----------------------------------------------------------------------------------------------
 

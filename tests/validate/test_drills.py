@@ -19,7 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -67,13 +67,26 @@ class Drill:
             time.sleep(0.002)
 
     def pid(self, rank: int) -> int:
-        path = self.keep / f"rank-{rank}.pid"
-        self.until(lambda: path.exists() and path.read_text())
-        return int(path.read_text())
+        """Of the rank that runs, or of the next one when the launcher is between two starts."""
+        found: list[str] = []
+
+        def is_written() -> str:
+            with suppress(FileNotFoundError):
+                found.append((self.keep / f"rank-{rank}.pid").read_text())
+            return found[-1] if found else ""
+
+        self.until(is_written)
+        return int(found[-1])
 
     def reaches(self, rank: int, phase: str) -> None:
         path = self.keep / f"rank-{rank}.events"
-        self.until(lambda: path.exists() and f" {phase} " in path.read_text())
+
+        def has_begun() -> bool:
+            with suppress(FileNotFoundError):
+                return f" {phase} " in path.read_text()
+            return False
+
+        self.until(has_begun)
 
     def left(self) -> list[int]:
         """Processes that still belong to the run: workers and ranks have its folder among their arguments."""

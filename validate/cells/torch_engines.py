@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,18 +87,37 @@ def _ddp(model: Any, run: Run, census: Any) -> TorchEngine:
 
     knobs = run.settings.knobs
     census.label_sites({f"parallel/distributed.py:{function}": "buffers" for function in DDP_FUNCTIONS})
-    made = DistributedDataParallel(
-        model,
-        gradient_as_bucket_view=bool(knobs["gradient_as_bucket_view"]),
-        bucket_cap_mb=int(knobs["bucket_cap_mb"]),
-        static_graph=bool(knobs["static_graph"]),
-        find_unused_parameters=bool(knobs["find_unused_parameters"]),
-    )
+    with _broadcast_before_buckets(census):
+        made = DistributedDataParallel(
+            model,
+            gradient_as_bucket_view=bool(knobs["gradient_as_bucket_view"]),
+            bucket_cap_mb=int(knobs["bucket_cap_mb"]),
+            static_graph=bool(knobs["static_graph"]),
+            find_unused_parameters=bool(knobs["find_unused_parameters"]),
+        )
 
     def micro_step(last: bool) -> AbstractContextManager[Any]:
         return nullcontext() if last or knobs["sync_each_batch"] else made.no_sync()
 
     return TorchEngine(made, lambda: list(made.parameters()), micro_step, _autocast(run, model))
+
+
+@contextmanager
+def _broadcast_before_buckets(census: Any) -> Iterator[None]:
+    """The joined copies that rank 0 sends are gone before buckets are made, as under NCCL, however slow gloo's threads."""
+    from torch.nn.parallel import DistributedDataParallel as Wrapper
+
+    original = Wrapper._ddp_init_helper
+
+    def settled(*args: Any, **kwargs: Any) -> Any:
+        census.until_freed("parallel/distributed.py:__init__")
+        return original(*args, **kwargs)
+
+    Wrapper._ddp_init_helper = settled  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Wrapper._ddp_init_helper = original  # type: ignore[method-assign]
 
 
 # -- FSDP2 -----------------------------------------------------------------------------------------------------------
