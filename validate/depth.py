@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from math import gcd, lcm
 from typing import Any
 
 from estimators.memory import resolve
@@ -26,7 +27,13 @@ def sections(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def period_of(model: ModelSpec) -> int:
-    """After how many blocks their kinds repeat, as ``layer_types`` lists them (Gemma alternates two)."""
+    """After how many blocks of the deepest stack all stacks have whole ones more, of kinds that repeat (``layer_types``)."""
+    together = depth_of(model) // gcd(*(int(s[key]) for s in sections(model.config) for key in DEPTHS if s.get(key)))
+    return lcm(together, _kinds_repeat(model))
+
+
+def _kinds_repeat(model: ModelSpec) -> int:
+    """Gemma alternates two kinds of blocks."""
     kinds = next((s["layer_types"] for s in sections(model.config) if s.get("layer_types")), None)
     if kinds is None:
         return 2 if str(model.config.get("model_type")) == "gemma2" else 1  # not in the config, made by the class

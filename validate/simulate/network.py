@@ -12,6 +12,7 @@ from estimators.model.spec import ModelSpec
 from estimators.run import Run
 from validate.cells.torch_engines import dtype
 from validate.depth import sections
+from validate.simulate.images import batch_with_images, has_grid
 
 IMAGE_CLASSES = 1000
 
@@ -96,8 +97,13 @@ def _adapted(model: Any, run: Run) -> torch.nn.Module:
 
 def batch(run: Run) -> dict[str, torch.Tensor]:
     """One micro-batch of nothing in particular."""
+    if has_grid(run):
+        return batch_with_images(run)
     if "vision_config" in run.model.config:
-        raise NotImplementedError("a vision-language model cannot be simulated: values of its images decide shapes")
+        raise NotImplementedError(
+            f"{run.model.config['model_type']} cannot be simulated: of vision-language models those can that read the "
+            "sizes of their images from image_grid_thw (Qwen2-VL, 2.5-VL, 3-VL)"
+        )
     config, rows = run.model.config, run.workload.micro_batch
     if "image_size" in config and "vocab_size" not in config:
         size = int(str(config["image_size"]))
