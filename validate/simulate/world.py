@@ -37,6 +37,7 @@ def fake_world(
         stack.enter_context(_patched(torch.nn.Module, "_apply", _apply(torch.nn.Module._apply)))
         table = fake_impls.op_implementations_dict
         stack.enter_context(_replaced(table, torch.ops.aten._local_scalar_dense.default, _scalar))
+        stack.enter_context(_replaced(table, torch.ops.aten._grouped_mm.default, _grouped_mm))
         if engine == "deepspeed":
             stack.enter_context(_deepspeed(free_bytes))
         yield FakeTensorMode(allow_non_fake_inputs=True)
@@ -78,12 +79,15 @@ def _patched(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def _replaced(table: dict[Any, Any], key: Any, value: Any) -> Iterator[None]:
-    original = table[key]
+    original = table.get(key)
     table[key] = value
     try:
         yield
     finally:
-        table[key] = original
+        if original is None:
+            del table[key]
+        else:
+            table[key] = original
 
 
 def _apply(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,6 +120,16 @@ def _scalar(mode: Any, func: Any, tensor: Any) -> Any:
     if tensor.dtype == torch.bool:
         return False
     return 1.0 if tensor.dtype.is_floating_point else 0
+
+
+def _grouped_mm(mode: Any, func: Any, rows: Any, weight: Any, *args: Any, **kwargs: Any) -> Any:
+    """The shape of a grouped product in any dtype: torch's own rule asks for bf16, its kernel on a CPU does not."""
+    if rows.dtype == torch.bfloat16:
+        return NotImplemented
+    with mode:
+        like = [t.new_empty_strided(t.shape, t.stride(), dtype=torch.bfloat16) for t in (rows, weight)]
+        made = func(*like, *args, **kwargs)
+        return made.new_empty_strided(made.shape, made.stride(), dtype=rows.dtype)
 
 
 @contextmanager
