@@ -86,7 +86,8 @@ def _adapted(model: Any, run: Run) -> torch.nn.Module:
     targets = asked.lora_targets if isinstance(asked.lora_targets, str) else list(asked.lora_targets)
     if targets == "attention":
         raise NotImplementedError("lora_targets attention cannot be simulated; give the names of modules")
-    kind = "SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM"
+    writes = "SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM"
+    kind = writes if hasattr(model, "prepare_inputs_for_generation") else None  # peft's model of no task in particular
     config = peft.LoraConfig(r=asked.lora_rank, target_modules=targets, task_type=kind)
     made = peft.get_peft_model(model, config, autocast_adapter_dtype=False)
     for parameter in made.parameters():
