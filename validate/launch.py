@@ -86,7 +86,8 @@ def _launched(job: Job, place: Place, seconds: float, progress: Progress, keep: 
             with _terminable():
                 write_job(folder, job)
                 for group in [(rank,) for rank in place.ranks] if place.per_process else [place.ranks]:
-                    workers.append(_start(folder, group, place))
+                    with _uninterrupted():  # what is started is known before anything stops it
+                        workers.append(_start(folder, group, place))
                 first = _watch(folder, job, place, workers, seconds, progress)
         except KeyboardInterrupt as how:
             kind, reason = ("terminated", "ended by SIGTERM") if isinstance(how, Terminated) else ("interrupted",) * 2
@@ -118,6 +119,23 @@ def _terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """SIGINT and SIGTERM that come inside are raised at the end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {n: signal.signal(n, lambda number, _: came.append(number)) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)  # None: not of Python
+    for number in came:
+        signal.raise_signal(number)
 
 
 def _told(job: Job, place: Place) -> Sequence[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -107,7 +108,9 @@ def test_trainer_prints_the_comparison(tmp_path: Path, capsys: pytest.CaptureFix
     found = callback.report
     assert found.steps == 4 and abs(found.error) <= PEAK, str(found)
     said = capsys.readouterr().out
-    assert "peak predicted" in said and "single, 16 x 256 tokens: 4 of 4 steps recorded" in said
+    assert "peak predicted" in said
+    # on a busy machine a step may be left out, so that recording stays below its share of the time
+    assert re.search(r"single, 16 x 256 tokens: [234] of 4 steps recorded", said)
 
 
 @pytest.mark.engines
