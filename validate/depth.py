@@ -13,7 +13,8 @@ from estimators.run import Run
 from estimators.values import replace
 
 # Keys of a config that count equal blocks, in any section.
-DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "depth")
+DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "depth",
+          "encoder_layers", "decoder_layers")  # fmt: skip
 LISTS = ("layer_types", "mlp_layer_types")  # one entry a block
 
 
@@ -34,11 +35,16 @@ def period_of(model: ModelSpec) -> int:
 
 def _kinds_repeat(model: ModelSpec) -> int:
     """Gemma alternates two kinds of blocks."""
-    kinds = next((s["layer_types"] for s in sections(model.config) if s.get("layer_types")), None)
+    kinds = next((k for s in sections(model.config) if (k := s.get("layer_types") or _attention_types(s))), None)
     if kinds is None:
         return 2 if str(model.config.get("model_type")) == "gemma2" else 1  # not in the config, made by the class
     size = len(kinds)
     return next(n for n in range(1, size + 1) if all(kinds[i] == kinds[i % n] for i in range(size)))
+
+
+def _attention_types(section: Mapping[str, Any]) -> list[str]:
+    """GPT-Neo's list of lists of kinds and how often each comes, written out block by block."""
+    return [kind for kinds, repeats in section.get("attention_types") or () for _ in range(repeats) for kind in kinds]
 
 
 def at_depth(run: Run, layers: int) -> Run:
@@ -54,5 +60,7 @@ def at_depth(run: Run, layers: int) -> Run:
         for key in LISTS:
             if section.get(key):
                 section[key] = list(section[key])[:layers]  # type: ignore[index]
+        if kinds := _attention_types(section):
+            section["attention_types"] = [[kinds[:layers], 1]]  # type: ignore[index]
     made = resolve(config, run.cluster, run.strategy, run.settings.device, workload=run.workload)
     return replace(made, model=replace(made.model, name=run.model.name))

@@ -17,10 +17,11 @@ from validate.device import Device, host_rss_bytes
 from validate.engine import build_engine
 from validate.model import build
 from validate.recorder import Recorder, Window
+from validate.simulate.batches import batch
 from validate.simulate.categories import Categories
 from validate.simulate.engines import Engine
 from validate.simulate.moments import largest_moments, traces
-from validate.simulate.network import batch, head
+from validate.simulate.network import head
 
 STEPS = 3  # the last is read: stage 3 prefetches from the third forward on, DDP rebuilds its buckets in the second
 TIMED = 3  # more steps without the census, on devices with an allocator of their own

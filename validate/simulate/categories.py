@@ -11,8 +11,8 @@ from math import prod
 
 from estimators.run import Run
 from validate.census import OTHER, Block
+from validate.simulate.batches import vocabulary
 from validate.simulate.ledger import Ledger
-from validate.simulate.network import vocabulary
 
 FLAT = 9000
 SCALAR = 16  # elements: counters, norms and flags are counted as what they are made for, or as temporaries

@@ -1,4 +1,4 @@
-"""The network of a run: the real transformers class at any depth, adapters, checkpointing, a synthetic batch."""
+"""The network of a run: the real transformers class at any depth, adapters, checkpointing."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ from typing import Any
 
 import torch
 
-from estimators.model.spec import ModelSpec
 from estimators.run import Run
 from validate.cells.torch_engines import dtype
-from validate.depth import sections
-from validate.simulate.images import batch_with_images, has_grid
-
-IMAGE_CLASSES = 1000
+from validate.simulate.batches import has_images, image_token
 
 
 def needy_ranks(run: Run) -> tuple[int, ...]:
@@ -45,8 +41,13 @@ def build(run: Run) -> torch.nn.Module:
     import transformers
 
     values = {k: v for k, v in deepcopy(dict(run.model.config)).items() if k not in ("dtype", "torch_dtype")}
-    config = transformers.CONFIG_MAPPING[str(values.pop("model_type"))](**values)
+    kind = str(values.pop("model_type"))
+    if kind not in transformers.CONFIG_MAPPING:
+        raise NotImplementedError(f"transformers has no class for {kind}, and code of the hub is not run")
+    config = transformers.CONFIG_MAPPING[kind](**values)
     config.use_cache = False
+    if has_images(run):
+        config.image_token_id = image_token(run.model)
     settings = run.settings
     loaded = settings.frozen_dtype if run.workload.has_adapters else settings.load_dtype
     if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
@@ -94,29 +95,6 @@ def _adapted(model: Any, run: Run) -> torch.nn.Module:
         if parameter.requires_grad:
             parameter.data = parameter.data.to(dtype(run.settings.adapter_dtype))
     return made
-
-
-def batch(run: Run) -> dict[str, torch.Tensor]:
-    """One micro-batch of nothing in particular."""
-    if has_grid(run):
-        return batch_with_images(run)
-    if "vision_config" in run.model.config:
-        raise NotImplementedError(
-            f"{run.model.config['model_type']} cannot be simulated: of vision-language models those can that read the "
-            "sizes of their images from image_grid_thw (Qwen2-VL, 2.5-VL, 3-VL)"
-        )
-    config, rows = run.model.config, run.workload.micro_batch
-    if "image_size" in config and "vocab_size" not in config:
-        size = int(str(config["image_size"]))
-        images = torch.rand(rows, int(str(config.get("num_channels", 3))), size, size)
-        return {"pixel_values": images, "labels": torch.randint(0, IMAGE_CLASSES, (rows,))}
-    ids = torch.randint(0, vocabulary(run.model) or 2, (rows, run.workload.seq_len))
-    return {"input_ids": ids, "labels": ids}
-
-
-def vocabulary(model: ModelSpec) -> int:
-    """Rows of the head; 0 where there is none."""
-    return next((int(str(s["vocab_size"])) for s in sections(model.config) if s.get("vocab_size")), 0)
 
 
 def head(model: torch.nn.Module) -> torch.nn.Module | None:

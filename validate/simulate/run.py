@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import time
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +13,12 @@ from estimators.run import Run
 from estimators.workload import DTYPE_BYTES
 from validate.census import without_collector
 from validate.depth import at_depth, depth_of
+from validate.simulate.batches import batch, known_values
 from validate.simulate.categories import Categories
 from validate.simulate.engines import Engine, build_engine
-from validate.simulate.images import has_grid, known_values
 from validate.simulate.ledger import Ledger
 from validate.simulate.moments import Composition, Trace, largest_moments, traces
-from validate.simulate.network import batch, build, head, with_fp32_outputs
+from validate.simulate.network import build, head, with_fp32_outputs
 from validate.simulate.world import fake_world
 
 
@@ -46,8 +45,7 @@ def measure(
     run = at_depth(run, layers)
     free = run.cluster.gpu.memory_bytes - run.model.num_params * DTYPE_BYTES[run.settings.compute_dtype]
     fake_ranks = fake_world(run.ranks, run.cluster.gpus_per_node, run.strategy.engine, rank, free)
-    known = known_values() if has_grid(run) else nullcontext()
-    with without_collector(), known, fake_ranks as fake, fake, Ledger() as ledger:
+    with without_collector(), known_values(run), fake_ranks as fake, fake, Ledger() as ledger:
         ledger.begin("build")
         model = with_fp32_outputs(build(run), run)
         ledger.begin("start")
