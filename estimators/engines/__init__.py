@@ -46,14 +46,15 @@ def weighed(run: Run) -> Weighed:
 
 
 def construction(run: Run) -> Sequence[tuple[Site, tuple[Term, ...]]]:
-    """A class with a tied head makes a weight for it, and drops it when it ties (modeling_utils.py ``post_init``).
+    """A class with tied weights makes each, and drops all but one when it ties them (modeling_utils.py ``post_init``).
+
+    That is the head's; of T5 and BART also the tables of encoder and decoder.
 
     On a host of its own that is the host's; under ``zero.Init`` parameters are cut as they are made.
     """
     model, settings = run.model, run.settings
-    names = [name for name in model.tied if name == f"{model.head}.weight"]
     if (
-        not names
+        f"{model.head}.weight" not in model.tied
         or DEVICES[settings.device].builds_apart
         or settings.knobs.get("zero_init")
         or run.workload.has_adapters
@@ -61,9 +62,12 @@ def construction(run: Run) -> Sequence[tuple[Site, tuple[Term, ...]]]:
         return ()
     sizes = {f"{part.prefix}{p.name}": p.numel for part in model.roots for p in part.parameters}
     element = DTYPE_BYTES[settings.load_dtype]
-    untied = sizes.get(model.tied[names[0]], 0) * element
+    untied = sum(sizes.get(name, 0) for name in model.tied.values()) * element
     built = Term("model as it was built", "params", model.num_params * element, f"all parameters x {element} B")
-    return ((OUTSIDE, (built, Term("head before it is tied", "temporaries", untied, "as large as the embedding"))),)
+    dropped = Term(
+        "weights before they are tied", "temporaries", untied, "of each tied name as large as what it becomes"
+    )
+    return ((OUTSIDE, (built, dropped)),)
 
 
 def _heaviest(candidates: Sequence[tuple[Site, tuple[Term, ...]]]) -> Sequence[Candidate]:
