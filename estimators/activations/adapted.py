@@ -25,7 +25,7 @@ def adapted(b: Builder, x: Tensor, name: str) -> Tensor:
         result = b.contiguous(result)
     down, up = b.need(f"{name}.lora_A.default.weight"), b.need(f"{name}.lora_B.default.weight")
     if not (four_bit and b.autocast):
-        x = b.cast(x, down.dtype)
+        x = b.cast(x, b.precision.adapters or down.dtype)
     magnitude = b.weight(f"{name}.lora_magnitude_vector.default.weight")
     if magnitude is not None:
         return b.cast(b.add(result, dora(b, x, result, name, down, up, magnitude)), dtype)

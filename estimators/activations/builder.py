@@ -25,13 +25,15 @@ class Precision:
 
     ``weights``: of weights that carry none of their own. ``uniform``: the engine casts every weight to it on gathering
     (FSDP's mixed precision), whatever they are stored in. ``autocast``: torch.autocast's dtype (A.3). ``stream``: of the
-    residual stream, where it is not that of the weights (the embedding's: fp32 under autocast).
+    residual stream, where it is not that of the weights (the embedding's: fp32 under autocast). ``adapters``: of an
+    adapter's weights when peft reads it, where they are gathered and cast only after that (FSDP1's units inside a block).
     """
 
     weights: str = "bf16"
     autocast: str | None = None
     stream: str = ""
     uniform: bool = False
+    adapters: str = ""
 
 
 class Builder(Functions):

@@ -68,7 +68,10 @@ def _question(run: Run) -> Question:
     stored = settings.compute_dtype if managed else settings.param_dtype
     if work.has_adapters and not managed:
         stored = settings.frozen_dtype
-    precision = Precision(stored, casts, "", run.strategy.engine in ("fsdp1", "fsdp2"))
+    stack = STACKS[work.stack]
+    frozen_units = run.strategy.engine == "fsdp1" and work.has_adapters and stack.adapters_apart
+    late = settings.adapter_dtype if frozen_units and (stack.trainer or stack.accelerate) else ""  # scripts tell peft
+    precision = Precision(stored, casts, "", run.strategy.engine in ("fsdp1", "fsdp2"), late)
     padding = "right" if run.model.family in MASKS_IMAGES else work.padding
     kernels = Kernels(
         work.attention,
@@ -78,8 +81,7 @@ def _question(run: Run) -> Question:
         keeps_quantised_input=not at_least(settings.versions["bitsandbytes"], DROPS_QUANTISED_INPUT),
     )  # fmt: skip
     loss = _loss(run, fp32_outputs)
-    reentrant = (stack := STACKS[work.stack]).trainer and not at_least(settings.versions["transformers"], NOT_REENTRANT)
-    frozen_units = run.strategy.engine == "fsdp1" and work.has_adapters and stack.adapters_apart
+    reentrant = stack.trainer and not at_least(settings.versions["transformers"], NOT_REENTRANT)
     return Question(run.model, precision, kernels, settings.device, work.checkpointing, _input_gradient(run), loss,
                     reentrant, reentrant and frozen_units and work.checkpointing != "none", work.image_patches or 0,
                     work.stack == "torchtitan" and work.checkpointing == "selective")  # fmt: skip

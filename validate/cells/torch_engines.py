@@ -260,6 +260,9 @@ def _fsdp1(model: Any, run: Run, census: Any) -> TorchEngine:
         units |= {
             id(m) for m in model.modules() if not list(m.children()) and any(p.requires_grad for p in m.parameters())
         }
+        if run.workload.stack == "torch":  # as the script does: these compute in 16 bit whatever their shards are
+            for module in model.modules():
+                module.cast_input_dtype_enabled = False
     made = fsdp.FullyShardedDataParallel(
         model,
         sharding_strategy=sharding,

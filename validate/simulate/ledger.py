@@ -22,7 +22,7 @@ from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._pytree import tree_leaves
 
 from validate.census import Block, Census
-from validate.half import product, replaces
+from validate.half import PRODUCTS, product, replaces
 from validate.simulate.remembered import Remembered
 
 SCATTERS = {
@@ -64,6 +64,8 @@ class Ledger(Census):
         else:
             if func in SCATTERS and torch._C._current_graph_task_id() != -1:
                 func = SCATTERS[func]
+            if func in PRODUCTS and args[-1].dtype != args[-2].dtype:  # fake ones do not ask
+                raise RuntimeError(f"a product of {args[-2].dtype} and {args[-1].dtype}: torch has none of two dtypes")
             if replaces(func, args, kwargs):
                 result = product(func, args)
             else:
