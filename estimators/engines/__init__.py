@@ -45,6 +45,9 @@ def weighed(run: Run) -> Weighed:
     return kept[1]
 
 
+ADDED = (".lora_", ".modules_to_save.")  # in names of what peft adds to a model that is built
+
+
 def construction(run: Run) -> Sequence[tuple[Site, tuple[Term, ...]]]:
     """A class with tied weights makes each, and drops all but one when it ties them (modeling_utils.py ``post_init``).
 
@@ -57,13 +60,17 @@ def construction(run: Run) -> Sequence[tuple[Site, tuple[Term, ...]]]:
         f"{model.head}.weight" not in model.tied
         or DEVICES[settings.device].builds_apart
         or settings.knobs.get("zero_init")
-        or run.workload.has_adapters
+        or run.workload.method == "qlora"
     ):
         return ()
     sizes = {f"{part.prefix}{p.name}": p.numel for part in model.roots for p in part.parameters}
-    element = DTYPE_BYTES[settings.load_dtype]
+    adapters = run.workload.has_adapters  # which come after it
+    element = DTYPE_BYTES[settings.frozen_dtype if adapters else settings.load_dtype]
+    elements = sum(
+        p.numel * part.count for part in model.parts for p in part.parameters if not any(a in p.name for a in ADDED)
+    )
     untied = sum(sizes.get(name, 0) for name in model.tied.values()) * element
-    built = Term("model as it was built", "params", model.num_params * element, f"all parameters x {element} B")
+    built = Term("model as it was built", "params", elements * element, f"all parameters x {element} B")
     dropped = Term(
         "weights before they are tied", "temporaries", untied, "of each tied name as large as what it becomes"
     )

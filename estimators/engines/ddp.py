@@ -131,18 +131,25 @@ def stored_bytes(parameter: Parameter, dtypes: Dtypes) -> int:
 def broadcast_copies(plan: Plan) -> int:
     """The largest two neighbouring buckets of ``_sync_module_states`` (D.2): a bucket closes when it reaches 250 MiB.
 
-    Tensors of one dtype share a bucket, parameters first, then buffers (reducer.cpp,
-    compute_bucket_assignment_by_size).
+    Tensors of one dtype share a bucket, parameters first, then buffers; buckets follow one another as their first
+    tensors do (reducer.cpp, compute_bucket_assignment_by_size). What lies alone in one is sent as it is, without a copy
+    (torch/csrc/utils/tensor_flatten.h).
     """
     if not plan.distributed:
         return 0
-    closed: list[int] = []
-    filling: dict[str, int] = {}
+    closed: list[tuple[int, int, int]] = []  # which tensor is its first, how many it has, bytes
+    filling: dict[str, tuple[int, int, int]] = {}
+    tensors = 0
 
     def put(size: int, dtype: str) -> None:
-        filling[dtype] = filling.get(dtype, 0) + size
-        if filling[dtype] >= BROADCAST_BYTES:
-            closed.append(filling.pop(dtype))
+        nonlocal tensors
+        first, count, filled = filling.pop(dtype, (tensors, 0, 0))
+        tensors += 1
+        bucket = (first, count + 1, filled + size)
+        if bucket[2] >= BROADCAST_BYTES:
+            closed.append(bucket)
+        else:
+            filling[dtype] = bucket
 
     for part in plan.model.parts:
         sizes = [(stored_bytes(p, plan.dtypes) - p.side_bytes, plan.dtypes.stored(p)) for p in part.parameters]
@@ -150,7 +157,7 @@ def broadcast_copies(plan: Plan) -> int:
             for size, dtype in sizes:
                 put(size, dtype)
     put(sharding.model_buffers(plan.model), "fp32")
-    buckets = [*closed, *filling.values()]
+    buckets = [size if count > 1 else 0 for _, count, size in sorted((*closed, *filling.values()))]
     return max(sum(buckets[at : at + BROADCASTS_IN_FLIGHT]) for at in range(len(buckets)))
 
 
