@@ -103,9 +103,10 @@ class Bytes(NamedTuple):
     end_saved: Amount
     end_gradient: Amount  # of the last block's output
     held_outputs: Amount
-    inputs: Amount
+    inputs: Amount  # of a micro-batch
     retains: bool = False
     product: Amount = 0  # of the head, when it has made the logits
+    casts: Amount = 0  # copies of a micro-batch that the engine makes for forward and backward
 
 
 NONE = Before(0, 0, 0, 0, 0)
@@ -168,9 +169,7 @@ def _network(question: Question, read: At | Anywhere, rows: int | None) -> Bytes
     loss = question.loss if rows is None else replace(question.loss, rows=rows)
     end = head(question.model, Conditions(question.precision, question.kernels, question.device, True), loss)
     last = _level(Kept(end.saved_size, ZERO, end.forward, end.backward, False), read)
-    given = roots_of(question.model).inputs
-    real = _real_bytes(question)
-    inputs: Amount = given(read.batch, read.seq, read.images, real) if given else 2 * read.batch * read.seq * INT64
+    inputs, casts = _inputs(question, read)
     before = tuple(_before(stretches, part) for part in range(len(stretches) + 1))
     return Bytes(
         stretches,
@@ -182,14 +181,18 @@ def _network(question: Question, read: At | Anywhere, rows: int | None) -> Bytes
         inputs,
         question.retains,
         last.forward if end.product is None else read.size(end.product),
+        casts,
     )
 
 
-def _real_bytes(question: Question) -> int:
-    """Of a number of an image: processors give fp32, of which FSDP's root makes a copy in the dtype it computes in
-    (``cast_forward_inputs``); that one the first convolution keeps."""
-    compute = question.precision.weights
-    return DTYPE_BYTES["fp32"] + (DTYPE_BYTES[compute] if question.precision.uniform and compute != "fp32" else 0)
+def _inputs(question: Question, read: At | Anywhere) -> tuple[Amount, Amount]:
+    """A micro-batch, and the engine's copy of its real numbers: processors give fp32, of which FSDP's root makes one in
+    the dtype it computes in (``cast_forward_inputs``); that one the first convolution keeps."""
+    root, precision = roots_of(question.model), question.precision
+    reals: Amount = root.reals(read.batch, read.images, question.image_patches) if root.reals else 0
+    copied = DTYPE_BYTES[precision.weights] if precision.uniform and precision.weights != "fp32" else 0
+    whole = root.integers(read.batch, read.seq) if root.integers else 2 * read.batch * read.seq
+    return reals * DTYPE_BYTES["fp32"] + whole * INT64, reals * copied
 
 
 def _stretch(run: BlockRun, read: At | Anywhere) -> Stretch:

@@ -12,7 +12,7 @@ from estimators.activations.roots import roots_of
 from estimators.errors import NotModelled
 from estimators.result import Term
 from estimators.run import Run
-from estimators.sites import Site
+from estimators.sites import OUTSIDE, Site
 from estimators.values import dataclass, field
 
 Row = tuple[str, str, Amount, str]  # the fields of a ``Term``, which is made only when somebody reads it
@@ -33,7 +33,7 @@ class Network:
 
     def terms(self, site: Site) -> tuple[Term, ...]:
         """Activations, logits and inputs that are alive at ``site``."""
-        if site.direction == "outside":
+        if site == OUTSIDE:
             return ()
         rows = _rows(self.bytes, site)
         if 0 <= site.part < len(self.bytes.stretches) and site.stage == "during":
@@ -41,7 +41,7 @@ class Network:
         return tuple(Term(*row) for row in rows if row[2])  # type: ignore[arg-type]
 
     def size(self, site: Site) -> Amount:
-        if site.direction == "outside":
+        if site == OUTSIDE:
             return 0
         found = self.sizes.get(site)
         if found is None:
@@ -68,8 +68,13 @@ def anywhere(question: Question, images: int, rows: int | None) -> Network:
 
 
 def _rows(found: Bytes, site: Site) -> list[Row]:
+    inputs: list[Row] = [("inputs and labels", "activations", found.inputs, "a micro-batch, until the loop has another")]
+    if site.direction == "outside":
+        return inputs
     at_end = site.part >= len(found.stretches)
-    rows: list[Row] = [("inputs and labels", "activations", found.inputs, "2 x tokens x 8 B"), *_saved(found, site)]
+    rows = [*inputs, *_saved(found, site)]
+    if found.casts and not (site.direction == "backward" and site.part < 0):
+        rows.append(("inputs as the engine casts them", "activations", found.casts, "images, until the first convolution"))
     if site.direction != "forward" and not at_end:
         if found.retains:
             rows.append(_retained(found, site))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from estimators.activations.blocks.qwen_vl import patches
+from estimators.activations.blocks.qwen_vl import DEFAULT_PATCHES, patches
 from estimators.activations.blocks.qwen_vl import width as patch_width
 from estimators.activations.blocks.vision import grid, over_patches
 from estimators.activations.builder import Builder
@@ -13,8 +13,6 @@ from estimators.activations.routing import total
 from estimators.activations.streams import Over
 from estimators.activations.tape import Gradient, Tensor
 from estimators.model.spec import ModelSpec
-
-INT64 = 8
 
 
 def words_and_images(model: ModelSpec) -> object:
@@ -78,7 +76,8 @@ def qwen2_vl(model: ModelSpec) -> Roots:
         return b.contiguous(x, name="features side by side")
 
     pixels = Over(lambda b: ("B", patches(b), cut), see)
-    return _with_images(model, cut, pixels, Over(lambda b: ("B", patches(b), patch_width(b)), merge))
+    projector = Over(lambda b: ("B", patches(b), patch_width(b)), merge)
+    return _with_images(model, cut, pixels, projector, 3, any_size=True)  # token types besides
 
 
 def internvl(model: ModelSpec) -> Roots:
@@ -168,21 +167,24 @@ def paligemma(model: ModelSpec) -> Roots:
     return _with_images(model, images, over_pixels(see), Over(over_patches(), project))
 
 
-def _with_images(model: ModelSpec, elements: int, see: Over, project: Over, rows: int = 2) -> Roots:
+def _with_images(
+    model: ModelSpec, elements: int, see: Over, project: Over, rows: int = 2, any_size: bool = False
+) -> Roots:
     """``see`` in front of the tower, ``project`` behind it; then the words that take the features in.
 
-    ``elements`` are numbers of an image, ``rows`` numbers of a token: ids and labels.
+    ``elements`` are numbers of an image, or of a patch of images of ``any_size``; ``rows`` numbers of a token: ids and
+    labels.
     """
 
-    def inputs(batch: int, seq: int, count: int, real: int) -> int:
-        return batch * (rows * seq * INT64 + count * elements * real)
+    def reals(batch: int, count: int, each: int) -> int:
+        return batch * count * elements * ((each or DEFAULT_PATCHES) if any_size else 1)
 
     text = first_of(model, "decoder")
     return Roots((
         Joint(0, see, "vision", from_data=True),
         Joint(text, project, "vision"),
         Joint(text, words_and_images(model), from_data=True),  # type: ignore[arg-type]
-    ), inputs=inputs)  # fmt: skip
+    ), reals=reals, integers=lambda batch, seq: rows * batch * seq)  # fmt: skip
 
 
 def qwen3_vl(model: ModelSpec) -> Roots:
@@ -228,7 +230,8 @@ def qwen3_vl(model: ModelSpec) -> Roots:
         return b.module(b.activation("gelu", b.module(made, f"{name}.linear_fc1")), f"{name}.linear_fc2")
 
     pixels = Over(lambda b: ("B", patches(b), cut), see)
-    return _with_images(model, cut, pixels, Over(lambda b: ("B", patches(b), patch_width(b)), merge))
+    projector = Over(lambda b: ("B", patches(b), patch_width(b)), merge)
+    return _with_images(model, cut, pixels, projector, 3, any_size=True)  # token types besides
 
 
 def joined(b: Builder, x: Tensor, y: Tensor) -> Tensor:
