@@ -9,7 +9,7 @@ from estimators.activations.formulas import Amount, Anywhere, At, Gradients, lar
 from estimators.activations.head import head, joint, with_rows
 from estimators.activations.profile import Conditions, Profile, profile
 from estimators.activations.question import Question
-from estimators.activations.roots import roots_of
+from estimators.activations.roots import first_of, roots_of
 from estimators.activations.tape import ZERO
 from estimators.model.spec import Part
 from estimators.values import NamedTuple, dataclass, replace
@@ -107,6 +107,7 @@ class Bytes(NamedTuple):
     retains: bool = False
     product: Amount = 0  # of the head, when it has made the logits
     casts: Amount = 0  # copies of a micro-batch that the engine makes for forward and backward
+    words: tuple[int, Amount] = (0, 0)  # runs of blocks behind the lookup of words that read none; the words' gradient
 
 
 NONE = Before(0, 0, 0, 0, 0)
@@ -182,7 +183,16 @@ def _network(question: Question, read: At | Anywhere, rows: int | None) -> Bytes
         question.retains,
         last.forward if end.product is None else read.size(end.product),
         casts,
+        _words(question, stretches),
     )
+
+
+def _words(question: Question, stretches: tuple[Stretch, ...]) -> tuple[int, Amount]:
+    """Where words are looked up before a tower runs, their gradient waits in autograd until the tower's backward ends."""
+    if not question.model.words_first or not question.input_gradient:
+        return 0, 0
+    text = first_of(question.model, "decoder")
+    return text, stretches[text].boundary
 
 
 def _inputs(question: Question, read: At | Anywhere) -> tuple[Amount, Amount]:
@@ -223,7 +233,7 @@ def _entry(pieces: tuple[tuple[Profile, bool], ...], read: At | Anywhere) -> Ent
     backward: Amount = 0
     frame: Amount = 0
     for found, of_images in pieces:
-        forward = larger(forward, kept + read.largest(found.forward, of_images))
+        forward = larger(forward, kept + frame + read.largest(found.forward, of_images))
         kept, frame = kept + read.size(found.saved_size, of_images), frame + read.size(found.frame, of_images)
         output = read.size(found.output, of_images)
         backward = larger(backward, kept + output + read.largest(found.backward, of_images))

@@ -50,7 +50,7 @@ class Profile:
     ``held``: bytes of outputs that the caller holds until backward is over.
     ``backward``: bytes above (everything saved of this piece + held + incoming gradient); below 0 as saved tensors go.
     ``weight_gradients``: bytes of gradients of weights at its end. ``product``: of the head, when the logits are made;
-    None where a root does not say.
+    None where a root does not say. ``arguments``: what checkpointing keeps beside the input.
     """
 
     saved: tuple[Saved, ...]
@@ -69,6 +69,7 @@ class Profile:
     present: tuple[tuple[str, Size], ...] = ()
     frame: Size = ZERO
     product: Size | None = None
+    arguments: Size = ZERO
 
     def saved_bytes(self, batch: int, seq: int) -> int:
         return evaluate(self.saved_size, batch, seq)
@@ -125,6 +126,8 @@ def run_piece(
     b = builder(True)
     tape = b.tape
     output, boundary, entrance = _forward(b, piece, needs_input_gradient, holds_input, from_data)
+    arguments = total(t.size for t in b.arguments)
+    b.arguments.clear()
     forward = largest(tape.moments)
     copies = total(t.storage.size for t in b.cached.values())
     b.cached.clear()
@@ -165,6 +168,7 @@ def run_piece(
         present,
         frame,
         b.at_logits,
+        arguments,
     )
 
 

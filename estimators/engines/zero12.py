@@ -31,23 +31,25 @@ def moments(run: Run) -> Moments:
     rules = _rules(run, sizes)
     found = collect(run.model, run.ranks, rules)
     before = plus(held, *_carried(run, sizes, share))
+    arriving = trainable(run.model).tied < 0 and not rules.at_the_end
     return {
         "load": outside(_load(run, sizes, share, fixed)),
         "forward": [(site, before) for site in forward_ends(run.model)],
         "loss": [(LOSS, before)],
-        "backward": [(at(h), plus(held, *_backward(run, sizes, share, rules, h))) for h in found.backward],
+        "backward": [(at(h, arriving), plus(held, *_backward(run, sizes, share, rules, h))) for h in found.backward],
         "reduce": [(at(h), plus(held, *_reduce(run, sizes, share, rules, h))) for h in found.reduce],
         "step": outside((plus(held, *now) for now in _step(run, sizes, share)), IN_LOOP),
         "save": outside([held]),
     }
 
 
-def at(held: Held) -> Site:
-    """The place of a moment of backward; behind the first block nothing of the network is left."""
+def at(held: Held, arriving: bool = False) -> Site:
+    """The place of a moment of backward; behind the first block nothing of the network is left, but where the last
+    gradient is just arriving, before hooks get it, what it is made of."""
     part, index = held.spot
     if index == BETWEEN:
         return Site("backward", part, 0, "after", held.how)
-    return Site("backward", part, index, "before" if part == START else "during", held.how)
+    return Site("backward", part, index, "before" if part == START and not arriving else "during", held.how)
 
 
 # -- what stays ------------------------------------------------------------------------------------------------------

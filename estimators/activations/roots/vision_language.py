@@ -33,6 +33,17 @@ def words_and_images(model: ModelSpec) -> object:
     return over_ids(run)
 
 
+def words_alone(model: ModelSpec) -> object:
+    """The words, which wait for the images in the model's forward; nothing keeps them, and ids are counted elsewhere."""
+
+    def run(b: Builder, ids: Tensor) -> Tensor:
+        words = lookup(b, model.embedding, ids)
+        b.frame.append(words)
+        return words
+
+    return over_ids(run)
+
+
 def llava(model: ModelSpec) -> Roots:
     """CLIP's embeddings and first norm; a projector of two layers over the patches, its class token left out."""
     tower = "model.vision_tower"
@@ -181,6 +192,7 @@ def _with_images(
 
     text = first_of(model, "decoder")
     return Roots((
+        Joint(0, words_alone(model), from_data=True),  # type: ignore[arg-type]
         Joint(0, see, "vision", from_data=True),
         Joint(text, project, "vision"),
         Joint(text, words_and_images(model), from_data=True),  # type: ignore[arg-type]
