@@ -44,12 +44,13 @@ class Level(NamedTuple):
 
 class Entry(NamedTuple):
     """Pieces of the root in front of a run of blocks; ``backward``: above what they keep; ``frame``: what a frame holds
-    beside it until the forward of their stack returns."""
+    beside it until the forward of their stack returns; ``outputs``: what the model's outputs hold until the loss."""
 
     kept: Amount = 0
     forward: Amount = 0
     backward: Amount = 0
     frame: Amount = 0
+    outputs: Amount = 0
 
 
 class Stretch(NamedTuple):
@@ -92,6 +93,7 @@ class Before(NamedTuple):
     shared: Amount  # in backward and at the loss
     shared_forward: Amount
     frame: Amount  # while blocks run forwards
+    outputs: Amount  # until the loss is there
 
 
 class Bytes(NamedTuple):
@@ -106,11 +108,11 @@ class Bytes(NamedTuple):
     inputs: Amount  # of a micro-batch
     retains: bool = False
     product: Amount = 0  # of the head, when it has made the logits
-    casts: Amount = 0  # copies of a micro-batch that the engine makes for forward and backward
+    casts: Amount = 0  # of a micro-batch, copies in the dtype of the weights
     words: tuple[int, Amount] = (0, 0)  # runs of blocks behind the lookup of words that read none; the words' gradient
 
 
-NONE = Before(0, 0, 0, 0, 0)
+NONE = Before(0, 0, 0, 0, 0, 0)
 
 
 @lru_cache(maxsize=2048)
@@ -196,11 +198,11 @@ def _words(question: Question, stretches: tuple[Stretch, ...]) -> tuple[int, Amo
 
 
 def _inputs(question: Question, read: At | Anywhere) -> tuple[Amount, Amount]:
-    """A micro-batch, and the engine's copy of its real numbers: processors give fp32, of which FSDP's root makes one in
-    the dtype it computes in (``cast_forward_inputs``); that one the first convolution keeps."""
-    root, precision = roots_of(question.model), question.precision
+    """A micro-batch, and the copy of its real numbers in the dtype of the weights: processors give fp32, of which FSDP's
+    root (``cast_forward_inputs``) or the model itself makes one that the first convolution keeps."""
+    root, weights = roots_of(question.model), question.precision.weights
     reals: Amount = root.reals(read.batch, read.images, question.image_patches) if root.reals else 0
-    copied = DTYPE_BYTES[precision.weights] if precision.uniform and precision.weights != "fp32" else 0
+    copied = DTYPE_BYTES[weights] if weights != "fp32" else 0
     whole = root.integers(read.batch, read.seq) if root.integers else 2 * read.batch * read.seq
     return reals * DTYPE_BYTES["fp32"] + whole * INT64, reals * copied
 
@@ -232,12 +234,14 @@ def _entry(pieces: tuple[tuple[Profile, bool], ...], read: At | Anywhere) -> Ent
     forward: Amount = 0
     backward: Amount = 0
     frame: Amount = 0
+    outputs: Amount = 0
     for found, of_images in pieces:
         forward = larger(forward, kept + frame + read.largest(found.forward, of_images))
         kept, frame = kept + read.size(found.saved_size, of_images), frame + read.size(found.frame, of_images)
+        outputs += read.size(found.outputs, of_images)
         output = read.size(found.output, of_images)
         backward = larger(backward, kept + output + read.largest(found.backward, of_images))
-    return Entry(kept, forward, larger(0, backward - kept), frame)
+    return Entry(kept, forward, larger(0, backward - kept), frame, outputs)
 
 
 def _before(stretches: tuple[Stretch, ...], part: int) -> Before:
@@ -246,11 +250,13 @@ def _before(stretches: tuple[Stretch, ...], part: int) -> Before:
     kept: Amount = 0
     copies: Amount = 0
     frame: Amount = 0
+    outputs: Amount = 0
     shared: dict[str, Amount] = {}
     forward: dict[str, Amount] = {}
     for number, stretch in enumerate(stretches[: part + 1]):
         kept += stretch.entry.kept
         frame += stretch.entry.frame * (stretch.role == role)
+        outputs += stretch.entry.outputs
         if number < part:
             kept += stretch.kept(stretch.pieces)
             copies += stretch.copies * stretch.pieces
@@ -258,4 +264,4 @@ def _before(stretches: tuple[Stretch, ...], part: int) -> Before:
             into.update(stretch.shared)
             if counts:
                 into.update((name, size) for name, size in stretch.present if name not in into)
-    return Before(kept, copies, sum(shared.values()), sum(forward.values()), frame)
+    return Before(kept, copies, sum(shared.values()), sum(forward.values()), frame, outputs)

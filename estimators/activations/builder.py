@@ -53,6 +53,7 @@ class Builder(Functions):
         self.shared: dict[str, tuple[Tensor, Size]] = {}
         self.true_sizes: dict[str, Size] = {}  # of what is shared, counted or not
         self.frame: list[Tensor] = []  # what the model's own frame holds until its forward returns
+        self.outputs: list[Tensor] = []  # what the model's outputs hold until the loss is there
         self.carried: dict[str, Size] = {}  # what is shared with a gradient, which is summed over the blocks
         self.arguments: list[Tensor] = []  # copies that the engine makes of shared tensors for this block alone
         self.held: list[Tensor] = []  # outputs that the training loop holds until backward is over

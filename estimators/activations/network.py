@@ -68,13 +68,15 @@ def anywhere(question: Question, images: int, rows: int | None) -> Network:
 
 
 def _rows(found: Bytes, site: Site) -> list[Row]:
-    inputs: list[Row] = [("inputs and labels", "activations", found.inputs, "a micro-batch, until the loop has another")]
+    inputs: list[Row] = [
+        ("inputs and labels", "activations", found.inputs, "a micro-batch, until the loop has another")
+    ]
     if site.direction == "outside":
         return inputs
     at_end = site.part >= len(found.stretches)
     rows = [*inputs, *_saved(found, site)]
     if found.casts and not (site.direction == "backward" and site.part < 0):
-        rows.append(("inputs as the engine casts them", "activations", found.casts, "images, until the first convolution"))
+        rows.append(("inputs in the weights' dtype", "activations", found.casts, "images, for the first convolution"))
     if site.direction != "forward" and not at_end:
         if found.retains:
             rows.append(_retained(found, site))
@@ -107,7 +109,7 @@ def _give_up(rows: list[Row]) -> None:
 
 def _saved(found: Bytes, site: Site) -> list[Row]:
     """Saved tensors of the pieces in front of the site; of the piece itself too before its backward begins."""
-    kept, copies, shared, shared_forward, frame = (
+    kept, copies, shared, shared_forward, frame, outputs = (
         found.before[min(site.part, len(found.stretches))] if site.part >= 0 else NONE
     )
     if 0 <= site.part < len(found.stretches):
@@ -126,6 +128,8 @@ def _saved(found: Bytes, site: Site) -> list[Row]:
     ]
     if site.direction == "forward":
         rows.append(("embeddings before their sum", "activations", frame, "held by names in the model's forward"))
+    if site.direction != "backward":
+        rows.append(("features in the outputs", "activations", outputs, "of images, until the loss is there"))
     if site.direction == "backward":
         rows.append(_carried(found, site))
     return rows
@@ -169,7 +173,8 @@ def _at_block(found: Bytes, site: Site) -> Iterator[Row]:
         if site.stage == "during":
             yield ("block being computed", "activations", level.forward, "largest moment of its forward")
         else:
-            entering = stretch.entry.forward - stretch.entry.kept - stretch.entry.frame if site.piece == 0 else 0
+            entry = stretch.entry
+            entering = entry.forward - entry.kept - entry.frame - entry.outputs if site.piece == 0 else 0
             yield (
                 "block input",
                 "activations",

@@ -20,7 +20,6 @@ from estimators.run import Run
 from estimators.sites import END, START, Site
 from estimators.values import NamedTuple, dataclass, fields
 
-
 _Any = TypeVar("_Any")
 
 

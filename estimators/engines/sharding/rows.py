@@ -113,7 +113,7 @@ class Laid(NamedTuple):
     """A plan's units with their sizes."""
 
     root: Sizes
-    behind: tuple[Sizes, ...]  # for each run of blocks the part of the root whose gradients exist when it works backwards
+    behind: tuple[Sizes, ...]  # for each run of blocks what of the root has gradients when it works backwards
     tied: int  # bytes of the gradient of a tied embedding
     positions: tuple[Position, ...]
     others: Sizes  # all units but the root
