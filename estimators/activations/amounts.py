@@ -96,6 +96,15 @@ class Before(NamedTuple):
     outputs: Amount  # until the loss is there
 
 
+class Words(NamedTuple):
+    """Of a model that looks words up before a tower runs: how many runs of blocks read none, the gradient that waits in
+    autograd until those are done, and the words themselves where they are a leaf, which the graph holds."""
+
+    runs: int = 0
+    gradient: Amount = 0
+    leaf: Amount = 0
+
+
 class Bytes(NamedTuple):
     """The network: in bytes at one batch and sequence, or in formulas for all."""
 
@@ -109,7 +118,7 @@ class Bytes(NamedTuple):
     retains: bool = False
     product: Amount = 0  # of the head, when it has made the logits
     casts: Amount = 0  # of a micro-batch, copies in the dtype of the weights
-    words: tuple[int, Amount] = (0, 0)  # runs of blocks behind the lookup of words that read none; the words' gradient
+    words: Words = Words()
 
 
 NONE = Before(0, 0, 0, 0, 0, 0)
@@ -189,12 +198,14 @@ def _network(question: Question, read: At | Anywhere, rows: int | None) -> Bytes
     )
 
 
-def _words(question: Question, stretches: tuple[Stretch, ...]) -> tuple[int, Amount]:
-    """Where words are looked up before a tower runs, their gradient waits in autograd until the tower's backward ends."""
-    if not question.model.words_first or not question.input_gradient:
-        return 0, 0
-    text = first_of(question.model, "decoder")
-    return text, stretches[text].boundary
+def _words(question: Question, stretches: tuple[Stretch, ...]) -> Words:
+    """Frozen words that need a gradient (``enable_input_require_grads``) are a leaf."""
+    model = question.model
+    if not model.words_first or not question.input_gradient:
+        return Words()
+    text = first_of(model, "decoder")
+    size, trains = stretches[text].boundary, model.parts[model.executed[0]].parameters[0].trainable
+    return Words(text, size, 0 if trains else size)
 
 
 def _inputs(question: Question, read: At | Anywhere) -> tuple[Amount, Amount]:

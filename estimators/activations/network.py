@@ -84,14 +84,18 @@ def _rows(found: Bytes, site: Site) -> list[Row]:
             rows.append(
                 ("outputs held by the loop", "logits", found.held_outputs, "logits, until the loop drops the outputs")
             )
-    if site.direction == "backward" and 0 <= site.part < found.words[0]:
-        rows.append(("gradient of words", "activations", found.words[1], "waits until the tower's backward is done"))
+    if site.direction == "backward" and 0 <= site.part < found.words.runs:
+        rows.append(
+            ("gradient of words", "activations", found.words.gradient, "waits until the tower's backward is done")
+        )
+    if site.direction != "forward" or site.part >= found.words.runs:
+        rows.append(("words", "activations", found.words.leaf, "held by the graph, whose leaf they are"))
     if at_end:
         rows += _at_end(found, site)
     elif site.part >= 0:
         rows += _at_block(found, site)
     elif site.direction == "backward" and site.stage == "during":
-        first = found.words[1] if found.words[0] else found.stretches[0].boundary
+        first = found.words.gradient if found.words.runs else found.stretches[0].boundary
         rows.append(("incoming gradient", "activations", first, "of what the embeddings gave, as theirs is made"))
     return rows
 

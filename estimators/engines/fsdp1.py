@@ -178,7 +178,10 @@ def _delayed_reductions(plan: Plan, laid: Laid, p: Position) -> Iterator[Placed]
     if late is not NOTHING:
         waiting = {"gathered units": here + p.unit.gathered, "unit gradients": p.unit.gradients}
         done = p.later + late * -1
-        yield site, plus(around, waiting, {"root gradients": (p.of_run(laid.behind) or 0)}, _reduction(plan, laid, late, done))
+        yield (
+            site,
+            plus(around, waiting, {"root gradients": (p.of_run(laid.behind) or 0)}, _reduction(plan, laid, late, done)),
+        )
     if p.previous is None:
         yield site, plus(around, {"root gradients": laid.root.gradients}, _reduction(plan, laid, p.unit, p.later))
 
