@@ -105,7 +105,7 @@ def modules(model: ModelSpec, recompute: bool, folded: bool = True) -> Modules:
     places: dict[str, Spot | None] = {}
     calls = []
     tower = frozenset(leaf.path for at in model.tower for leaf in by_part[at])
-    for kind, phase, path, owned, _ in _Calls([*leaves, *heads], trains, tied, tower).all(recompute):
+    for kind, phase, path, owned, _ in _Calls([*leaves, *heads], trains, tied, tower, _readers(model)).all(recompute):
         if path not in places:
             places[path] = spots.get(_block_of(path, spots))
         calls.append(Call(kind, phase, path, owned, places[path]))
@@ -162,6 +162,16 @@ def _block_of(path: str, spots: dict[str, Spot]) -> str:
     return ""
 
 
+def _readers(model: ModelSpec) -> frozenset[str]:
+    """Modules of the root that read ids or pixels: lookups, and the first convolution of a part."""
+    found: set[str] = set()
+    for part in model.roots:
+        paths = {kind: [p.name.rpartition(".")[0] for p in part.parameters if p.kind == kind]
+                 for kind in ("embedding", "conv")}  # fmt: skip
+        found.update(paths["embedding"], paths["conv"][:1])
+    return frozenset(found)
+
+
 def _in_order(model: ModelSpec, by_part: Sequence[list[Leaf]]) -> list[Leaf]:
     """All leaves as they run. Those that own only buffers (rotary embeddings) are called behind the embedding of their
     stack: in front of its first block."""
@@ -209,9 +219,14 @@ class _Calls:
     """Walks the leaves; a container opens before its first leaf and closes behind its last."""
 
     def __init__(
-        self, leaves: list[Leaf], trains: list[bool], tied: set[int], tower: frozenset[str] = frozenset()
+        self,
+        leaves: list[Leaf],
+        trains: list[bool],
+        tied: set[int],
+        tower: frozenset[str],
+        readers: frozenset[str],
     ) -> None:
-        self.leaves, self.trains, self.tied, self.tower = leaves, trains, tied, tower
+        self.leaves, self.trains, self.tied, self.tower, self.readers = leaves, trains, tied, tower, readers
         self.around = {leaf.path: _containers(leaf.path) for leaf in leaves}
         if tower:  # words are looked up by the model around the language model, which is not called yet
             self.around[leaves[0].path] = self.around[leaves[0].path][:-1]
@@ -270,14 +285,11 @@ class _Calls:
         needs = bool(recompute and self.external)
         found: set[str] = set()
         opened: set[str] = set()
-        sources = {self.leaves[0].path}  # what reads data
         entered, before, inside, within = "", needs, "", False
         words: bool | None = None  # whether they need one, while the tower that sees images has its turn
         for leaf in self.leaves:
             if leaf.owned and (leaf.path in self.tower) != (words is not None):
                 words, needs = (needs, False) if words is None else (None, needs or words)
-                if words is not None:
-                    sources.add(leaf.path)
             name = next((n for n in leaf.path.split(".") if n in _PARALLEL), "")
             parent = leaf.path.partition("." + name)[0] if name else ""
             if parent != entered:
@@ -285,7 +297,7 @@ class _Calls:
             if f"{parent}.{name}" != inside:
                 inside, within = f"{parent}.{name}", False
             is_fed = before or within if parent else needs
-            if is_fed and leaf.path not in sources:
+            if is_fed and leaf is not self.leaves[0] and leaf.path not in self.readers:
                 self.fed.update((leaf.path, *(c for c in self.around[leaf.path] if c not in opened)))
             opened.update(self.around[leaf.path])
             trained = any(self.trains[i] for i in leaf.owned)
