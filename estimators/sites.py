@@ -8,7 +8,8 @@ from estimators.values import NamedTuple
 class Site(NamedTuple):
     """Where a moment stands.
 
-    ``direction``: ``forward``, ``loss`` (the head and the loss, forwards), ``backward``, or ``outside`` (no activations).
+    ``direction``: ``forward``, ``loss`` (the head and the loss, forwards), ``backward``, or ``outside`` (no activations;
+    ``after``: the loop holds a micro-batch, as in the optimizer's step and from the engine's last work before the first).
     ``part`` counts the model's runs of blocks (``ModelSpec.blocks``); ``piece`` the blocks inside. ``START`` and ``END``
     as ``part`` are the embeddings (backward, ``during``: their gradient is made) and the final norm, head and loss.
     ``stage``: ``before`` the piece computes (of ``loss``: the head, before the loss),
@@ -27,3 +28,4 @@ class Site(NamedTuple):
 
 START, END = -1, 1 << 20  # as part: what comes before the first block, and after the last
 OUTSIDE = Site("outside", -1, 0, "before")
+IN_LOOP = Site("outside", -1, 0, "after")

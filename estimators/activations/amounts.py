@@ -9,7 +9,7 @@ from estimators.activations.formulas import Amount, Anywhere, At, Gradients, lar
 from estimators.activations.head import head, joint, with_rows
 from estimators.activations.profile import Conditions, Profile, profile
 from estimators.activations.question import Question
-from estimators.activations.roots import roots_of
+from estimators.activations.roots import first_of, roots_of
 from estimators.activations.tape import ZERO
 from estimators.model.spec import Part
 from estimators.values import NamedTuple, dataclass, replace
@@ -44,12 +44,13 @@ class Level(NamedTuple):
 
 class Entry(NamedTuple):
     """Pieces of the root in front of a run of blocks; ``backward``: above what they keep; ``frame``: what a frame holds
-    beside it until the forward of their stack returns."""
+    beside it until the forward of their stack returns; ``outputs``: what the model's outputs hold until the loss."""
 
     kept: Amount = 0
     forward: Amount = 0
     backward: Amount = 0
     frame: Amount = 0
+    outputs: Amount = 0
 
 
 class Stretch(NamedTuple):
@@ -92,6 +93,16 @@ class Before(NamedTuple):
     shared: Amount  # in backward and at the loss
     shared_forward: Amount
     frame: Amount  # while blocks run forwards
+    outputs: Amount  # until the loss is there
+
+
+class Words(NamedTuple):
+    """Of a model that looks words up before a tower runs: how many runs of blocks read none, the gradient that waits in
+    autograd until those are done, and the words themselves where they are a leaf, which the graph holds."""
+
+    runs: int = 0
+    gradient: Amount = 0
+    leaf: Amount = 0
 
 
 class Bytes(NamedTuple):
@@ -103,12 +114,14 @@ class Bytes(NamedTuple):
     end_saved: Amount
     end_gradient: Amount  # of the last block's output
     held_outputs: Amount
-    inputs: Amount
+    inputs: Amount  # of a micro-batch
     retains: bool = False
     product: Amount = 0  # of the head, when it has made the logits
+    casts: Amount = 0  # of a micro-batch, copies in the dtype of the weights
+    words: Words = Words()
 
 
-NONE = Before(0, 0, 0, 0, 0)
+NONE = Before(0, 0, 0, 0, 0, 0)
 
 
 @lru_cache(maxsize=2048)
@@ -168,9 +181,7 @@ def _network(question: Question, read: At | Anywhere, rows: int | None) -> Bytes
     loss = question.loss if rows is None else replace(question.loss, rows=rows)
     end = head(question.model, Conditions(question.precision, question.kernels, question.device, True), loss)
     last = _level(Kept(end.saved_size, ZERO, end.forward, end.backward, False), read)
-    given = roots_of(question.model).inputs
-    real = _real_bytes(question)
-    inputs: Amount = given(read.batch, read.seq, read.images, real) if given else 2 * read.batch * read.seq * INT64
+    inputs, casts = _inputs(question, read)
     before = tuple(_before(stretches, part) for part in range(len(stretches) + 1))
     return Bytes(
         stretches,
@@ -182,14 +193,29 @@ def _network(question: Question, read: At | Anywhere, rows: int | None) -> Bytes
         inputs,
         question.retains,
         last.forward if end.product is None else read.size(end.product),
+        casts,
+        _words(question, stretches),
     )
 
 
-def _real_bytes(question: Question) -> int:
-    """Of a number of an image: processors give fp32, of which FSDP's root makes a copy in the dtype it computes in
-    (``cast_forward_inputs``); that one the first convolution keeps."""
-    compute = question.precision.weights
-    return DTYPE_BYTES["fp32"] + (DTYPE_BYTES[compute] if question.precision.uniform and compute != "fp32" else 0)
+def _words(question: Question, stretches: tuple[Stretch, ...]) -> Words:
+    """Frozen words that need a gradient (``enable_input_require_grads``) are a leaf."""
+    model = question.model
+    if not model.words_first or not question.input_gradient:
+        return Words()
+    text = first_of(model, "decoder")
+    size, trains = stretches[text].boundary, model.parts[model.executed[0]].parameters[0].trainable
+    return Words(text, size, 0 if trains else size)
+
+
+def _inputs(question: Question, read: At | Anywhere) -> tuple[Amount, Amount]:
+    """A micro-batch, and the copy of its real numbers in the dtype of the weights: processors give fp32, of which FSDP's
+    root (``cast_forward_inputs``) or the model itself makes one that the first convolution keeps."""
+    root, weights = roots_of(question.model), question.precision.weights
+    reals: Amount = root.reals(read.batch, read.images, question.image_patches) if root.reals else 0
+    copied = DTYPE_BYTES[weights] if weights != "fp32" else 0
+    whole = root.integers(read.batch, read.seq) if root.integers else 2 * read.batch * read.seq
+    return reals * DTYPE_BYTES["fp32"] + whole * INT64, reals * copied
 
 
 def _stretch(run: BlockRun, read: At | Anywhere) -> Stretch:
@@ -219,12 +245,14 @@ def _entry(pieces: tuple[tuple[Profile, bool], ...], read: At | Anywhere) -> Ent
     forward: Amount = 0
     backward: Amount = 0
     frame: Amount = 0
+    outputs: Amount = 0
     for found, of_images in pieces:
-        forward = larger(forward, kept + read.largest(found.forward, of_images))
+        forward = larger(forward, kept + frame + read.largest(found.forward, of_images))
         kept, frame = kept + read.size(found.saved_size, of_images), frame + read.size(found.frame, of_images)
+        outputs += read.size(found.outputs, of_images)
         output = read.size(found.output, of_images)
         backward = larger(backward, kept + output + read.largest(found.backward, of_images))
-    return Entry(kept, forward, larger(0, backward - kept), frame)
+    return Entry(kept, forward, larger(0, backward - kept), frame, outputs)
 
 
 def _before(stretches: tuple[Stretch, ...], part: int) -> Before:
@@ -233,11 +261,13 @@ def _before(stretches: tuple[Stretch, ...], part: int) -> Before:
     kept: Amount = 0
     copies: Amount = 0
     frame: Amount = 0
+    outputs: Amount = 0
     shared: dict[str, Amount] = {}
     forward: dict[str, Amount] = {}
     for number, stretch in enumerate(stretches[: part + 1]):
         kept += stretch.entry.kept
         frame += stretch.entry.frame * (stretch.role == role)
+        outputs += stretch.entry.outputs
         if number < part:
             kept += stretch.kept(stretch.pieces)
             copies += stretch.copies * stretch.pieces
@@ -245,4 +275,4 @@ def _before(stretches: tuple[Stretch, ...], part: int) -> Before:
             into.update(stretch.shared)
             if counts:
                 into.update((name, size) for name, size in stretch.present if name not in into)
-    return Before(kept, copies, sum(shared.values()), sum(forward.values()), frame)
+    return Before(kept, copies, sum(shared.values()), sum(forward.values()), frame, outputs)

@@ -55,7 +55,9 @@ class Builder(Functions):
         self.shared: dict[str, tuple[Tensor, Size]] = {}
         self.true_sizes: dict[str, Size] = {}  # of what is shared, counted or not
         self.frame: list[Tensor] = []  # what the model's own frame holds until its forward returns
+        self.outputs: list[Tensor] = []  # what the model's outputs hold until the loss is there
         self.carried: dict[str, Size] = {}  # what is shared with a gradient, which is summed over the blocks
+        self.arguments: list[Tensor] = []  # copies that the engine makes of shared tensors for this block alone
         self.held: list[Tensor] = []  # outputs that the training loop holds until backward is over
         self.at_logits: Size | None = None  # bytes alive when the head has made the logits, before the loss
         self.kept_until_return: list[Tensor] = []  # what the layer's frame holds until it returns (``hidden, _ = ...``)
@@ -118,6 +120,15 @@ class Builder(Functions):
             self.shared[name] = (tensor, self.tape.forget(tensor))
             self.true_sizes[name] = self.shared[name][1]
         return self.shared[name][0]
+
+    def given_fp32(self, name: str, shape: tuple[Dim, ...]) -> Tensor:
+        """A shared tensor in fp32 that blocks compute with in fp32. FSDP gives each unit a copy in the dtype that it
+        computes in (``cast_forward_inputs``), which checkpointing keeps with the unit's input."""
+        whole = self.given(name, shape, "fp32")
+        if not self.precision.uniform or self.precision.weights == "fp32":
+            return whole
+        self.arguments.append(self.cast(whole, self.precision.weights))
+        return self.cast(self.arguments[-1], "fp32")
 
     def mask(self) -> Tensor | None:
         """The causal mask of masking_utils.py: numbers for eager; bools for sdpa where a flag is not enough."""

@@ -76,10 +76,10 @@ def _recomputed(profile: Profile, spared: tuple[Saved, ...], reentrant: bool, be
     over the whole backward, up to one output too much where the largest moment comes early.
     """
     extra = plus(total(s.size for s in spared), beyond)
-    kept = plus(profile.boundary, extra)
+    kept = plus(plus(profile.boundary, profile.arguments), extra)
     again = [_above(m, minus(ZERO, kept)) for m in profile.forward]
     counted = profile.saved_size if profile.keeps_input else plus(profile.saved_size, profile.boundary)
-    base = minus(plus(counted, beyond), kept)
+    base = minus(plus(counted, plus(beyond, profile.arguments)), kept)
     if reentrant:
         base = plus(base, plus(profile.output, profile.output))
     played = [_above(m, base) for m in profile.backward]

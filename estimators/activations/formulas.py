@@ -168,18 +168,20 @@ class At:
         most = recent = (0, 0, 0)
         early: int | None = None
         late: int | None = None
+        held: int | None = None
         for number, moment in enumerate(moments):
             size = live, made, fresh = self.size(moment.live, of_images), moment.weight_gradients, moment.fresh_gradient
+            apart = live - moment.making
             if not number or live + made > most[0] + most[1]:
                 most = size
             if not number or live + fresh > recent[0] + recent[2]:
                 recent = size
             if made:
-                late = live if late is None or live > late else late
+                late = apart if late is None or apart > late else late
             else:
                 early = live if early is None or live > early else early
-        held = max([live for live in (early, late) if live is not None], default=0)
-        return ((most[0], most[1]), (recent[0], recent[2]), (held, 0), (early or 0, 0), (late or 0, 0))
+            held = apart if held is None or apart > held else held
+        return ((most[0], most[1]), (recent[0], recent[2]), (held or 0, 0), (early or 0, 0), (late or 0, 0))
 
 
 class Anywhere:
@@ -200,9 +202,9 @@ class Anywhere:
         """As ``At.by_gradients``; where a place counts new gradients, they stand in the first number."""
         made = [(m.live[0] + m.weight_gradients, *m.live[1:]) for m in moments]
         fresh = [(m.live[0] + m.fresh_gradient, *m.live[1:]) for m in moments]
-        held = [m.live for m in moments]
+        held = [(m.live[0] - m.making, *m.live[1:]) for m in moments]
         early = [m.live for m in moments if not m.weight_gradients]
-        late = [m.live for m in moments if m.weight_gradients]
+        late = [(m.live[0] - m.making, *m.live[1:]) for m in moments if m.weight_gradients]
         return tuple((self._most(some, of_images), 0) for some in (made, fresh, held, early, late))
 
     def _most(self, sizes: Iterable[Size], of_images: bool) -> Formula:

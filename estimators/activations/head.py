@@ -39,7 +39,9 @@ def _head(model: ModelSpec, conditions: Conditions, loss: Loss) -> Profile:
         return Builder(parameters, config, conditions.precision, conditions.kernels, grad, DEVICES[conditions.device])
 
     def piece(b: Builder, x: Tensor) -> Tensor:
-        return roots.head(b, x, loss) if roots.head else head_and_loss(b, x, model, loss)
+        box = [x]  # no frame but the head's has a name for its input: ``hidden = self.norm(hidden)`` gives it up
+        del x
+        return roots.head(b, box.pop(), loss) if roots.head else head_and_loss(b, box.pop(), model, loss)
 
     whole = Over(roots.over, piece) if roots.over else piece
     return run_piece(builder, whole, conditions.needs_input_gradient, holds_input=False)

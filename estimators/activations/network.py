@@ -12,7 +12,7 @@ from estimators.activations.roots import roots_of
 from estimators.errors import NotModelled
 from estimators.result import Term
 from estimators.run import Run
-from estimators.sites import Site
+from estimators.sites import OUTSIDE, Site
 from estimators.values import dataclass, field
 
 Row = tuple[str, str, Amount, str]  # the fields of a ``Term``, which is made only when somebody reads it
@@ -33,7 +33,7 @@ class Network:
 
     def terms(self, site: Site) -> tuple[Term, ...]:
         """Activations, logits and inputs that are alive at ``site``."""
-        if site.direction == "outside":
+        if site == OUTSIDE:
             return ()
         rows = _rows(self.bytes, site)
         if 0 <= site.part < len(self.bytes.stretches) and site.stage == "during":
@@ -41,7 +41,7 @@ class Network:
         return tuple(Term(*row) for row in rows if row[2])  # type: ignore[arg-type]
 
     def size(self, site: Site) -> Amount:
-        if site.direction == "outside":
+        if site == OUTSIDE:
             return 0
         found = self.sizes.get(site)
         if found is None:
@@ -68,8 +68,15 @@ def anywhere(question: Question, images: int, rows: int | None) -> Network:
 
 
 def _rows(found: Bytes, site: Site) -> list[Row]:
+    inputs: list[Row] = [
+        ("inputs and labels", "activations", found.inputs, "a micro-batch, until the loop has another")
+    ]
+    if site.direction == "outside":
+        return inputs
     at_end = site.part >= len(found.stretches)
-    rows: list[Row] = [("inputs and labels", "activations", found.inputs, "2 x tokens x 8 B"), *_saved(found, site)]
+    rows = [*inputs, *_saved(found, site)]
+    if found.casts and not (site.direction == "backward" and site.part < 0):
+        rows.append(("inputs in the weights' dtype", "activations", found.casts, "images, for the first convolution"))
     if site.direction != "forward" and not at_end:
         if found.retains:
             rows.append(_retained(found, site))
@@ -77,12 +84,18 @@ def _rows(found: Bytes, site: Site) -> list[Row]:
             rows.append(
                 ("outputs held by the loop", "logits", found.held_outputs, "logits, until the loop drops the outputs")
             )
+    if site.direction == "backward" and 0 <= site.part < found.words.runs:
+        rows.append(
+            ("gradient of words", "activations", found.words.gradient, "waits until the tower's backward is done")
+        )
+    if site.direction != "forward" or site.part >= found.words.runs:
+        rows.append(("words", "activations", found.words.leaf, "held by the graph, whose leaf they are"))
     if at_end:
         rows += _at_end(found, site)
     elif site.part >= 0:
         rows += _at_block(found, site)
     elif site.direction == "backward" and site.stage == "during":
-        first = found.stretches[0].boundary
+        first = found.words.gradient if found.words.runs else found.stretches[0].boundary
         rows.append(("incoming gradient", "activations", first, "of what the embeddings gave, as theirs is made"))
     return rows
 
@@ -100,7 +113,7 @@ def _give_up(rows: list[Row]) -> None:
 
 def _saved(found: Bytes, site: Site) -> list[Row]:
     """Saved tensors of the pieces in front of the site; of the piece itself too before its backward begins."""
-    kept, copies, shared, shared_forward, frame = (
+    kept, copies, shared, shared_forward, frame, outputs = (
         found.before[min(site.part, len(found.stretches))] if site.part >= 0 else NONE
     )
     if 0 <= site.part < len(found.stretches):
@@ -119,6 +132,8 @@ def _saved(found: Bytes, site: Site) -> list[Row]:
     ]
     if site.direction == "forward":
         rows.append(("embeddings before their sum", "activations", frame, "held by names in the model's forward"))
+    if site.direction != "backward":
+        rows.append(("features in the outputs", "activations", outputs, "of images, until the loss is there"))
     if site.direction == "backward":
         rows.append(_carried(found, site))
     return rows
@@ -162,7 +177,8 @@ def _at_block(found: Bytes, site: Site) -> Iterator[Row]:
         if site.stage == "during":
             yield ("block being computed", "activations", level.forward, "largest moment of its forward")
         else:
-            entering = stretch.entry.forward - stretch.entry.kept - stretch.entry.frame if site.piece == 0 else 0
+            entry = stretch.entry
+            entering = entry.forward - entry.kept - entry.frame - entry.outputs if site.piece == 0 else 0
             yield (
                 "block input",
                 "activations",

@@ -28,7 +28,7 @@ from estimators.activations.tape import (
 )
 from estimators.devices import DEVICES
 from estimators.model.spec import ModelSpec, Part
-from estimators.values import dataclass, field
+from estimators.values import dataclass, field, replace
 
 Entrance = ref[Storage]  # of a piece's input
 Piece = Callable[[Builder, Tensor], Tensor]
@@ -44,13 +44,14 @@ class Profile:
     ``keeps_input``: whether the input is among ``saved``.
     ``present``: shared tensors that nothing keeps: alive while their stack runs, and where it is run again.
     ``frame``: bytes that the frame of the model's forward holds until it returns (names of what was summed up).
+    ``outputs``: bytes that the model's outputs hold until the loss is there (features of images), kept by nothing else.
     ``carried``: gradients of shared tensors (encoder states), by name: made by the last block, alive until the first.
     ``autocast_copies``: casts of weights that torch.autocast holds until the forward ends, saved or not.
     ``forward``: bytes above what was alive before, the input counted. ``forward_no_grad``: the same, nothing kept.
     ``held``: bytes of outputs that the caller holds until backward is over.
     ``backward``: bytes above (everything saved of this piece + held + incoming gradient); below 0 as saved tensors go.
     ``weight_gradients``: bytes of gradients of weights at its end. ``product``: of the head, when the logits are made;
-    None where a root does not say.
+    None where a root does not say. ``arguments``: what checkpointing keeps beside the input.
     """
 
     saved: tuple[Saved, ...]
@@ -69,6 +70,8 @@ class Profile:
     present: tuple[tuple[str, Size], ...] = ()
     frame: Size = ZERO
     product: Size | None = None
+    arguments: Size = ZERO
+    outputs: Size = ZERO
 
     def saved_bytes(self, batch: int, seq: int) -> int:
         return evaluate(self.saved_size, batch, seq)
@@ -125,28 +128,34 @@ def run_piece(
     b = builder(True)
     tape = b.tape
     output, boundary, entrance = _forward(b, piece, needs_input_gradient, holds_input, from_data)
+    arguments = total(t.size for t in b.arguments)
+    b.arguments.clear()
     forward = largest(tape.moments)
     copies = total(t.storage.size for t in b.cached.values())
     b.cached.clear()
     saved, apart, kept = _ledger(b, output)
     keeps_input = entrance() is not None and id(entrance()) in kept
     present = tuple((n, b.true_sizes[n]) for n, (t, _) in b.shared.items() if id(t.storage) not in kept)
-    frame = total({id(t.storage): t.storage.size for t in b.frame if id(t.storage) not in kept}.values())
+    frame, outputs = (
+        total({id(t.storage): t.storage.size for t in some if id(t.storage) not in kept}.values())
+        for some in (b.frame, b.outputs)
+    )
     b.frame.clear()
+    b.outputs.clear()
     made_later = [t for t in b.held if id(t.storage) not in kept]
     held = total({id(t.storage): t.storage.size for t in made_later}.values())
     del made_later, kept
     if output.node is None:
         still = (Moment(ZERO),)
         return Profile(saved, boundary, output.size, apart, copies, forward, no_grad, still, 0, ZERO, held, keeps_input,
-                       present=present, frame=frame)  # fmt: skip
+                       present=present, frame=frame, outputs=outputs)  # fmt: skip
     carried = tuple(b.carried.items())
     leaving = tape.forget(output)
     tape.moments.clear()
     start = plus(tape.live, leaving)
     gradient = [tape.new("incoming gradient", output.shape, output.dtype)]
     tape.play_backward(output, gradient.pop())
-    backward = largest([Moment(minus(m.live, start), m.weight_gradients, m.fresh_gradient) for m in tape.moments])
+    backward = largest([replace(m, live=minus(m.live, start)) for m in tape.moments])
     size = total(line.size for line in saved)
     return Profile(
         saved,
@@ -165,6 +174,8 @@ def run_piece(
         present,
         frame,
         b.at_logits,
+        arguments,
+        outputs,
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
-from estimators.values import dataclass, field
+from estimators.values import dataclass, field, replace
 from estimators.workload import DTYPE_BYTES
 
 BYTES = {**DTYPE_BYTES, "bool": 1, "int32": 4, "int64": 8, "complex64": 8}
@@ -73,10 +73,10 @@ def evaluate(size: Size, batch: int, sequence: int) -> int:
 class Storage:
     """Memory that is alive as long as somebody refers to it."""
 
-    __slots__ = ("__weakref__", "name", "size", "tape")
+    __slots__ = ("__weakref__", "at", "name", "size", "tape")
 
     def __init__(self, tape: Tape, name: str, size: Size) -> None:
-        self.tape, self.name, self.size = tape, name, size
+        self.tape, self.name, self.size, self.at = tape, name, size, len(tape.moments)
         tape.allocated(size)
 
     def __del__(self) -> None:
@@ -148,11 +148,13 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Bytes alive on the tape; gradients of weights made so far, and the one that was made last (bytes)."""
+    """Bytes alive on the tape; gradients of weights made so far, and the one that was made last (bytes); ``making``: of
+    what is alive, gradients of weights that an operation has made and not yet handed over."""
 
     live: Size
     weight_gradients: int = 0
     fresh_gradient: int = 0
+    making: int = 0
 
 
 class Tape:
@@ -223,7 +225,9 @@ class Tape:
             if node.backward is None:
                 del waiting[node]
                 continue
+            start = len(self.moments)
             gradients = list(node.backward(waiting.pop(node)))
+            self._mark(start, gradients, node.inputs)
             node.kept.clear()
             node.backward = None
             while gradients:
@@ -237,6 +241,15 @@ class Tape:
                 else:
                     waiting[target] = made
                 del made
+
+    def _mark(self, start: int, gradients: Sequence[Gradient], targets: Sequence[Node | Weight | None]) -> None:
+        """An engine that counts a gradient from where it arrives counts those of one operation when all are made."""
+        made = {id(g.storage): g.storage for g, to in zip(gradients, targets, strict=False)
+                if g is not None and isinstance(to, Weight)}  # fmt: skip
+        for storage in made.values():
+            for at in range(max(start, storage.at), len(self.moments)):
+                moment = self.moments[at]
+                self.moments[at] = replace(moment, making=moment.making + storage.size[0])
 
     def _hand_over(self, made: Tensor) -> None:
         """A weight's gradient is complete; the engine takes it from here."""
@@ -299,6 +312,6 @@ def largest(moments: Sequence[Moment]) -> tuple[Moment, ...]:
 
 
 def _covers(a: Moment, b: Moment) -> bool:
-    if a.weight_gradients < b.weight_gradients or a.fresh_gradient < b.fresh_gradient:
+    if a.weight_gradients < b.weight_gradients or a.fresh_gradient < b.fresh_gradient or a.making > b.making:
         return False
     return all(map(int.__ge__, a.live, b.live))

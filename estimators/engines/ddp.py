@@ -26,7 +26,7 @@ from estimators.model.spec import ModelSpec, Parameter
 from estimators.optimizers import tables_bytes
 from estimators.result import Term
 from estimators.run import Run
-from estimators.sites import END, OUTSIDE, START, Site
+from estimators.sites import END, IN_LOOP, OUTSIDE, START, Site
 from estimators.units import MIB
 from estimators.values import NamedTuple
 from estimators.workload import DTYPE_BYTES
@@ -184,7 +184,7 @@ def placed(plan: Plan) -> Moments:
     last = {**whole, **_arriving(plan, total)}
     copies = [(OUTSIDE, {**weights, "broadcast copies": total.broadcast})]
     moments: dict[str, list[Placed]] = {
-        "load": [(OUTSIDE, {**weights, **kept}), *copies],
+        "load": [(IN_LOOP, {**weights, **kept}), *copies],
         "forward": [(site, {**before, "broadcast copies": broadcast}) for site in _forward_sites(plan)],
         "loss": [(Site("loss", END, 0, "during"), {**before, "broadcast copies": broadcast})],
         "backward": [
@@ -193,7 +193,7 @@ def placed(plan: Plan) -> Moments:
             (Site("backward", START, 0, "after"), last),
         ],
         "reduce": [(Site("backward", START, 0, "before"), {**base, "gradients": apart, **_closing(plan)})],
-        "step": [(OUTSIDE, {**base, "gradients": apart})],
+        "step": [(IN_LOOP, {**base, "gradients": apart})],
         "save": [(OUTSIDE, {**base, "gradients": apart if plan.accumulates else 0})],
     }
     return {
@@ -228,7 +228,7 @@ def _growing(plan: Plan, before: Mapping[str, int], whole: Mapping[str, int]) ->
         return {**before, "gradients": done} if piles_up else whole
 
     yield Site("backward", END, 0, "during", how), held()
-    for part in reversed(plan.model.parts):
+    for part in (plan.model.parts[at] for at in reversed(plan.model.executed)):
         one = sum(p.numel * DTYPE_BYTES[plan.dtypes.stored(p)] for p in part.parameters if p.trainable)
         if part.is_block:
             number -= 1
@@ -261,5 +261,5 @@ def _closing(plan: Plan) -> dict[str, int]:
     reducer's hook returns (torch/csrc/autograd/engine.cpp, ``call_function``: post hooks get the inputs)."""
     if not plan.accumulates or plan.bucket_view or not plan.distributed:
         return {}
-    first = plan.model.parts[0].parameters[0]
+    first = plan.model.parts[plan.model.executed[0]].parameters[0]
     return {"arriving gradient": first.numel * DTYPE_BYTES[plan.dtypes.stored(first)] if first.trainable else 0}

@@ -26,7 +26,7 @@ from estimators.engines.sharding.flat import Laid, Plan, lay_out, plan_of
 from estimators.optimizers import tables_bytes
 from estimators.result import Term
 from estimators.run import Run
-from estimators.sites import END, OUTSIDE, START, Site
+from estimators.sites import END, IN_LOOP, OUTSIDE, START, Site
 
 AMOUNTS = {
     "parameter shards": Amount("params", "flat parameters / shards, rounded up, in the stored dtype"),
@@ -133,7 +133,7 @@ def _unit_backward(plan: Plan, laid: Laid, p: Position) -> Iterator[Placed]:
         "gathered root unit": laid.root.gathered,
         "gathered units": _kept(plan, p.earlier).gathered + p.unit.gathered + before.gathered + late.gathered,
         "unit gradients": late.gradients,
-        "root gradients": laid.early,
+        "root gradients": (p.of_run(laid.behind) or 0),
         **_gradients_held(plan, laid.all + done * -1, done),
     }
     cast = before.cast if before is not NOTHING else p.unit.cast if plan.reshard else 0
@@ -160,7 +160,7 @@ def reduce_moments(plan: Plan) -> Iterator[Placed]:
         around = {
             "gathered root unit": laid.root.gathered,
             "gathered units": _kept(plan, p.earlier).gathered + before.gathered + laid.nested * p.unit.gathered,
-            "root gradients": laid.early,
+            "root gradients": (p.of_run(laid.behind) or 0),
         }
         site = p.site("backward", "after")
         if plan.backward_prefetch == "post":
@@ -178,7 +178,10 @@ def _delayed_reductions(plan: Plan, laid: Laid, p: Position) -> Iterator[Placed]
     if late is not NOTHING:
         waiting = {"gathered units": here + p.unit.gathered, "unit gradients": p.unit.gradients}
         done = p.later + late * -1
-        yield site, plus(around, waiting, {"root gradients": laid.early}, _reduction(plan, laid, late, done))
+        yield (
+            site,
+            plus(around, waiting, {"root gradients": (p.of_run(laid.behind) or 0)}, _reduction(plan, laid, late, done)),
+        )
     if p.previous is None:
         yield site, plus(around, {"root gradients": laid.root.gradients}, _reduction(plan, laid, p.unit, p.later))
 
@@ -243,7 +246,7 @@ def moments(plan: Plan) -> dict[str, list[Placed]]:
         "loss": [(site, m) for site, m in forward if site.direction == "loss"],
         "backward": list(backward_moments(plan)),
         "reduce": list(reduce_moments(plan)),
-        "step": [(OUTSIDE, {"sharded gradients": 0 if plan.offload else laid.all.shard_gradients})],
+        "step": [(IN_LOOP, {"sharded gradients": 0 if plan.offload else laid.all.shard_gradients})],
         "save": [(OUTSIDE, {"parameters gathered to save": unit if plan.sharded else 0})],
     }
 

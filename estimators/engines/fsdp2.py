@@ -27,7 +27,7 @@ from estimators.engines.sharding.rows import Laid, Plan, lay_out, parameter_size
 from estimators.optimizers import tables_bytes
 from estimators.result import Term
 from estimators.run import Run
-from estimators.sites import END, OUTSIDE, START, Site
+from estimators.sites import END, IN_LOOP, OUTSIDE, START, Site
 
 AMOUNTS = {
     "parameter shards": Amount("params", "each tensor's rows / shards, rounded up, in the stored dtype"),
@@ -82,7 +82,7 @@ def load_moments(plan: Plan) -> Iterator[Placed]:
     for p in laid.positions:
         yield moment(p.earlier.shard, p.later.whole + laid.root.whole, p.unit)
     yield moment(laid.others.shard, 0, laid.root)
-    yield OUTSIDE, {"parameter shards": 0 if plan.offload else laid.all.shard}
+    yield IN_LOOP, {"parameter shards": 0 if plan.offload else laid.all.shard}
 
 
 def forward_moments(plan: Plan) -> Iterator[Placed]:
@@ -165,7 +165,7 @@ def _unit_backward(plan: Plan, p: Position) -> Iterator[Placed]:
     before = p.previous if p.previous is not None and plan.reshard and plan.backward_prefetch else NOTHING
     left = {
         "gathered root unit": laid.root.gathered,
-        "root gradients": _early(plan),
+        "root gradients": _early(plan, p),
         "reduce-scatter input": p.following.reduce_in if p.following else 0,
         "all-reduce inputs": _held_back(plan, p.later),
         **_accumulated(plan, laid.all, laid.all + p.later * -1, p.later),
@@ -202,7 +202,7 @@ def reduce_moments(plan: Plan) -> Iterator[Placed]:
         around = {"all-gather buffers": _flat(plan, before)} if not late else {}
         if not late:
             around["gathered root unit"] = laid.root.gathered
-            around["root gradients"] = _early(plan)
+            around["root gradients"] = _early(plan, p)
         done = p.later + laid.root if late else p.later
         site = Site("backward", START, 0, "before") if late else p.site("backward", "after")
         for moment in _reduction(plan, p.unit, done, plus(around, _kept(plan, p.earlier))):
@@ -259,9 +259,11 @@ def _gradients(plan: Plan, unit: Sizes) -> int:
     return unit.largest if _adds_in_place(plan) else unit.gradients
 
 
-def _early(plan: Plan) -> int:
-    """The root's gradients that wait for the end of backward: of head and final norm."""
-    return 0 if _adds_in_place(plan) else lay_out(plan).early.gradients
+def _early(plan: Plan, p: Position) -> int:
+    """The root's gradients that wait for the end of backward when this unit works: of head and final norm, of a
+    projector behind the unit."""
+    behind = p.of_run(lay_out(plan).behind) or NOTHING
+    return 0 if _adds_in_place(plan) else behind.gradients
 
 
 def _adds_in_place(plan: Plan) -> bool:
@@ -310,7 +312,7 @@ def moments(plan: Plan) -> dict[str, list[Placed]]:
         "loss": [(site, m) for site, m in forward if site.direction == "loss"],
         "backward": list(backward_moments(plan)),
         "reduce": list(reduce_moments(plan)),
-        "step": [(OUTSIDE, step_moment(plan))],
+        "step": [(IN_LOOP, step_moment(plan))],
         "save": [(OUTSIDE, save_moment(plan))],
     }
 

@@ -14,7 +14,7 @@ from estimators.engines.zero_layout import frozen_terms, trainable
 from estimators.model.spec import ModelSpec
 from estimators.result import Term
 from estimators.run import Run
-from estimators.sites import START, Site
+from estimators.sites import IN_LOOP, START, Site
 
 ENGINE_BUCKET = 500_000_000  # elements: MEMORY_OPT_ALLREDUCE_SIZE
 
@@ -58,7 +58,7 @@ def moments(run: Run) -> Moments:
             *((start, terms) for terms in _backward(run, sizes, held, gradients)),
         ],
         "reduce": [(start, plus(held, gradients, bucket))],
-        "step": outside(_step(n, sizes, held, gradients, wraps, fused)),
+        "step": outside(_step(n, sizes, held, gradients, wraps, fused), IN_LOOP),
         "save": outside([held]),
     }
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from functools import lru_cache
 
 from estimators.engines.zero_common import LOSS, Moments, Sizes, forward_ends, growing, load_copy, outside, plus, total
-from estimators.engines.zero_layout import Partition, frozen_terms, owned, partition, trainable
+from estimators.engines.zero_layout import BETWEEN, Partition, frozen_terms, owned, partition, trainable
 from estimators.engines.zero_offload import accumulated12, staging12
 from estimators.engines.zero_reduce import NORM_BYTES, Held, Rules, collect
 from estimators.model.spec import ModelSpec
 from estimators.result import Term
 from estimators.run import Run
-from estimators.sites import START, Site
+from estimators.sites import IN_LOOP, START, Site
 
 
 def moments(run: Run) -> Moments:
@@ -31,21 +31,25 @@ def moments(run: Run) -> Moments:
     rules = _rules(run, sizes)
     found = collect(run.model, run.ranks, rules)
     before = plus(held, *_carried(run, sizes, share))
+    arriving = trainable(run.model).tied < 0 and not rules.at_the_end
     return {
         "load": outside(_load(run, sizes, share, fixed)),
         "forward": [(site, before) for site in forward_ends(run.model)],
         "loss": [(LOSS, before)],
-        "backward": [(at(h), plus(held, *_backward(run, sizes, share, rules, h))) for h in found.backward],
+        "backward": [(at(h, arriving), plus(held, *_backward(run, sizes, share, rules, h))) for h in found.backward],
         "reduce": [(at(h), plus(held, *_reduce(run, sizes, share, rules, h))) for h in found.reduce],
-        "step": outside(plus(held, *now) for now in _step(run, sizes, share)),
+        "step": outside((plus(held, *now) for now in _step(run, sizes, share)), IN_LOOP),
         "save": outside([held]),
     }
 
 
-def at(held: Held) -> Site:
-    """The place of a moment of backward; behind the first block nothing of the network is left."""
+def at(held: Held, arriving: bool = False) -> Site:
+    """The place of a moment of backward; behind the first block nothing of the network is left, but where the last
+    gradient is just arriving, before hooks get it, what it is made of."""
     part, index = held.spot
-    return Site("backward", part, index, "before" if part == START else "during", held.how)
+    if index == BETWEEN:
+        return Site("backward", part, 0, "after", held.how)
+    return Site("backward", part, index, "before" if part == START and not arriving else "during", held.how)
 
 
 # -- what stays ------------------------------------------------------------------------------------------------------
@@ -265,6 +269,6 @@ def _bf16_optimizer(run: Run, sizes: Sizes) -> Moments:
         "loss": [(LOSS, before)],
         "backward": [*growing(run.model, before, lp, run.workload.grad_accum > 1), (start, plus(held, lp, one))],
         "reduce": [(start, plus(held, lp, wire))],
-        "step": outside([plus(held, lp)]),
+        "step": outside([plus(held, lp)], IN_LOOP),
         "save": outside([held]),
     }

@@ -14,13 +14,13 @@ from itertools import accumulate
 from estimators.engines.zero_common import HEAD, LOSS, Moments, Sizes, Terms, host_term, load_copy, outside, plus
 from estimators.engines.zero_coordinator import Live, Setting
 from estimators.engines.zero_fetch import Fetched, fetched
-from estimators.engines.zero_layout import AFTER, Spot, buffer_bytes, frozen_bytes, shards, trainable
+from estimators.engines.zero_layout import AFTER, BETWEEN, Spot, buffer_bytes, frozen_bytes, shards, trainable
 from estimators.engines.zero_offload import host3, on_gpu
 from estimators.engines.zero_reduce import NORM_BYTES
 from estimators.model.spec import ModelSpec
 from estimators.result import Term
 from estimators.run import Run
-from estimators.sites import END, START, Site
+from estimators.sites import END, IN_LOOP, START, Site
 from estimators.units import ceil_div, round_up
 
 QUANTISED_GROUP = 8000  # elements that share one fp32 scale (partition_parameters.py, CUDAQuantizer.target_group_size)
@@ -51,7 +51,7 @@ def moments(run: Run) -> Moments:
             for spot, now in live.reduce
             for terms in _reduce(run, sizes, n, now, live, small)
         ],
-        "step": outside(plus(held, *now) for now in _step(run, sizes, n, groups, small)),
+        "step": outside((plus(held, *now) for now in _step(run, sizes, n, groups, small)), IN_LOOP),
         "save": outside([_save(run, sizes, n, held, small)]),
     }
 
@@ -59,6 +59,8 @@ def moments(run: Run) -> Moments:
 def _ahead(model: ModelSpec, spot: Spot) -> Site:
     """The place of a moment of forward."""
     part, index = spot
+    if index == AFTER and part + 1 < len(model.blocks):
+        return Site("forward", part + 1, 0, "before")
     if index == AFTER:
         return Site("forward", part, model.blocks[part].count, "before")
     return Site("forward", part, index, "during")
@@ -69,7 +71,7 @@ def _reduced_at(spot: Spot) -> Site:
     part, index = spot
     if part == END:
         return Site("backward", END, 0, "after")
-    return _at(spot) if part == START else Site("backward", part, index, "during", "late")
+    return _at(spot) if part == START or index == BETWEEN else Site("backward", part, index, "during", "late")
 
 
 def _at(spot: Spot) -> Site:
@@ -77,6 +79,8 @@ def _at(spot: Spot) -> Site:
     part, index = spot
     if part == START:
         return Site("backward", START, 0, "before")
+    if index == BETWEEN:
+        return Site("backward", part, 0, "after")
     return Site("backward", part, index, "during", "late" if part == END else "held")
 
 

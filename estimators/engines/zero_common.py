@@ -32,9 +32,9 @@ def plus(*parts: Term | Terms) -> Terms:
     return tuple(found)
 
 
-def outside(candidates: Iterable[Terms]) -> list[tuple[Site, Terms]]:
-    """Moments at which nothing of the network is alive."""
-    return [(OUTSIDE, terms) for terms in candidates]
+def outside(candidates: Iterable[Terms], site: Site = OUTSIDE) -> list[tuple[Site, Terms]]:
+    """Moments at which nothing of the network is alive; ``IN_LOOP``: but a micro-batch."""
+    return [(site, terms) for terms in candidates]
 
 
 def forward_ends(model: ModelSpec) -> list[Site]:
@@ -49,7 +49,7 @@ def growing(model: ModelSpec, before: Terms, whole: Term, held_before: bool) -> 
     found, done = [(Site("backward", END, 0, "during", "made"), before)], 0
     element = whole.bytes // max(model.num_trainable, 1)
     number = len(model.blocks)
-    for part in reversed(model.parts):
+    for part in (model.parts[at] for at in reversed(model.executed)):
         one = sum(p.numel for p in part.parameters if p.trainable)
         number -= part.is_block
         for index in sorted({part.count - 1, 0}, reverse=True) if part.is_block else ():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from itertools import accumulate
 
-from estimators.engines.zero_layout import AFTER, Spot
+from estimators.engines.zero_layout import AFTER, BETWEEN, Spot
 from estimators.engines.zero_modules import BACKWARD, FETCH, HALF, RECOMPUTE, RELEASE, Call, Modules
 from estimators.sites import END, START
 from estimators.values import dataclass
@@ -112,11 +112,13 @@ class Coordinator:
         if shift and owned:
             owned = tuple([i + shift for i in owned])
         before = self.spot
-        # outside blocks: in forward behind the last block until the head is there; in backward the end, then the start
+        # outside blocks: in forward behind the last block until the head is there; in backward the end, then what stands
+        # between two runs, then the start
         if spot:
             self.spot = (spot[0], spot[1] + step) if step else spot
         elif kind == FETCH and owned and 0 <= self.spot[0] < END:
-            self.spot = (START, 0) if self.phase == "backward" else (self.spot[0], AFTER)
+            number = self.spot[0]
+            self.spot = (number, AFTER) if self.phase == "forward" else (number, BETWEEN) if number else (START, 0)
         if self.spot != before:
             self._now()
         if kind == FETCH:

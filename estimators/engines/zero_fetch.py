@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from estimators.engines.zero_coordinator import Coordinator, Live, Setting
 from estimators.engines.zero_fold import replay
-from estimators.engines.zero_layout import AFTER, Spot
+from estimators.engines.zero_layout import AFTER, BETWEEN, Spot
 from estimators.engines.zero_modules import modules
 from estimators.model.spec import ModelSpec
 from estimators.sites import END, START
@@ -46,7 +46,7 @@ def rising(moments: Iterable[tuple[Spot, Live]]) -> tuple[tuple[Spot, Live], ...
     kept: list[tuple[Spot, Live]] = []
     most = -1
     for spot, live in moments:
-        apart = spot[0] in (START, END) or spot[1] == AFTER  # less or more of the network than in a block
+        apart = spot[0] in (START, END) or spot[1] in (AFTER, BETWEEN)  # less or more of the network than in a block
         if apart or live.size > most:
             kept.append((spot, live))
         if not apart:

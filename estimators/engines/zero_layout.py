@@ -22,7 +22,9 @@ ALIGNMENT = 2  # nccl_start_alignment_factor: a flat group is padded to a multip
 # and in which stage 3 fetches. What is not named keeps the place that it has among the parameters.
 _RUNS_AT = {
     "input_layernorm": 0.0, "pre_attention_layernorm": 0.0, "operator_norm": 0.0, "ln_1": 0.0,
+    "norm1": 0.0, "layer_norm1": 0.0, "layernorm_before": 0.0,
     "self_attn": 1.0, "linear_attn": 1.0, "attn": 1.0, "self_attention": 1.0, "attention": 1.0, "conv": 1.0,
+    "layer_scale1": 1.5, "norm2": 2.0, "layer_norm2": 2.0, "layernorm_after": 2.0,
     "post_attention_layernorm": 2.0, "ln_2": 2.0, "pre_feedforward_layernorm": 2.5, "ffn_norm": 2.5,
     "post_feedforward_layernorm": 4.0,
 }  # fmt: skip
@@ -30,21 +32,25 @@ _RUNS_AT = {
 
 Spot = tuple[int, int]  # run of blocks and piece of it; START or END outside them: the part and index of a ``Site``
 AFTER = 1 << 20  # as piece: what stands behind a run of blocks, before the next or the head
+BETWEEN = -1  # as piece, in backward: what stands in front of a run of blocks, behind another
 
 
 def spots_of(model: ModelSpec) -> list[tuple[Part, Spot]]:
-    """Every part with its place; root parameters between two runs of blocks stand with the last block before them."""
+    """Every part with its place; root parameters between two runs of blocks stand with the run behind them."""
     blocks = [at for at, part in enumerate(model.parts) if part.is_block]
     found: list[tuple[Part, Spot]] = []
     number = -1
     for at, part in enumerate(model.parts):
+        if model.words_first and at == model.executed[0]:
+            found.append((part, (START, 0)))
+            continue
         if part.is_block:
             number += 1
             found.append((part, (number, 0)))
         elif not blocks or at < blocks[0]:
             found.append((part, (START, 0)))
         else:
-            found.append((part, (END, 0) if at > blocks[-1] else (number, model.blocks[number].count - 1)))
+            found.append((part, (END, 0) if at > blocks[-1] else (number + 1, BETWEEN)))
     return found
 
 
@@ -89,7 +95,7 @@ def trainable(model: ModelSpec, dealt_to: int = 1) -> Layout:
     if dealt_to > 1:
         return _dealt(trainable(model), dealt_to)
     sizes: list[int] = []
-    executed: list[int] = []
+    executed: list[list[int]] = []  # of each part
     tied, shared = -1, set(model.tied.values())
     spots: list[Spot] = []
     for part, spot in spots_of(model):
@@ -97,12 +103,14 @@ def trainable(model: ModelSpec, dealt_to: int = 1) -> Layout:
         place = {i: n for n, i in enumerate(i for i, p in enumerate(part.parameters) if p.trainable)}
         order = [place[i] for i in execution_order(part) if i in place]
         tied = next((len(sizes) + place[i] for i in place if part.parameters[i].name in shared), tied)
+        executed.append([])
         for index in range(part.count):
-            executed.extend(len(sizes) + i for i in order)
+            executed[-1].extend(len(sizes) + i for i in order)
             sizes.extend(here)
             spots.extend([(spot[0], index) if part.is_block else spot] * len(here))
     numbers = tuple(range(len(sizes)))
-    return Layout(tuple(sizes), tuple(accumulate(sizes)), tuple(executed), numbers, tuple(spots), tied)
+    runs = tuple(i for at in model.executed for i in executed[at])
+    return Layout(tuple(sizes), tuple(accumulate(sizes)), runs, numbers, tuple(spots), tied)
 
 
 def _dealt(layout: Layout, ranks: int) -> Layout:

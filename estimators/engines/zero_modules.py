@@ -80,13 +80,14 @@ def modules(model: ModelSpec, recompute: bool, folded: bool = True) -> Modules:
     """
     numels: list[int] = []
     trains: list[bool] = []
-    leaves: list[Leaf] = []
+    by_part: list[list[Leaf]] = []
     roots: dict[str, int] = {}
     spots: dict[str, Spot] = {}
     number = -1
     for part in model.parts:
         order, start = execution_order(part), len(numels)
         number += part.is_block
+        by_part.append([])
         for index in _shown(part) if folded else range(part.count):
             base, names = start + index * len(part.parameters), list(part.names(index))
             block = ""
@@ -95,15 +96,16 @@ def modules(model: ModelSpec, recompute: bool, folded: bool = True) -> Modules:
                 spots[block] = (number, index)
             else:
                 roots.update((name, base + i) for i, name in enumerate(names))
-            leaves.extend(_leaves(names, [base + i for i in order], base, block))
+            by_part[-1].extend(_leaves(names, [base + i for i in order], base, block))
         numels.extend([p.numel for p in part.parameters] * part.count)
         trains.extend([p.trainable for p in part.parameters] * part.count)
-    leaves[1:1] = _silent(model)
+    leaves = _in_order(model, by_part)
     heads = [Leaf(name.rpartition(".")[0], (roots[to],), "") for name, to in model.tied.items() if to in roots]
     tied = {roots[to] for to in model.tied.values() if to in roots}
     places: dict[str, Spot | None] = {}
     calls = []
-    for kind, phase, path, owned, _ in _Calls([*leaves, *heads], trains, tied).all(recompute):
+    tower = frozenset(leaf.path for at in model.tower for leaf in by_part[at])
+    for kind, phase, path, owned, _ in _Calls([*leaves, *heads], trains, tied, tower, _readers(model)).all(recompute):
         if path not in places:
             places[path] = spots.get(_block_of(path, spots))
         calls.append(Call(kind, phase, path, owned, places[path]))
@@ -160,10 +162,29 @@ def _block_of(path: str, spots: dict[str, Spot]) -> str:
     return ""
 
 
-def _silent(model: ModelSpec) -> list[Leaf]:
-    """Modules that own only buffers (rotary embeddings): called behind the embedding."""
+def _readers(model: ModelSpec) -> frozenset[str]:
+    """Modules of the root that read ids or pixels: lookups, and the first convolution of a part."""
+    found: set[str] = set()
+    for part in model.roots:
+        paths = {kind: [p.name.rpartition(".")[0] for p in part.parameters if p.kind == kind]
+                 for kind in ("embedding", "conv")}  # fmt: skip
+        found.update(paths["embedding"], paths["conv"][:1])
+    return frozenset(found)
+
+
+def _in_order(model: ModelSpec, by_part: Sequence[list[Leaf]]) -> list[Leaf]:
+    """All leaves as they run. Those that own only buffers (rotary embeddings) are called behind the embedding of their
+    stack: in front of its first block."""
+    leaves = [leaf for at in model.executed for leaf in by_part[at]]
     paths = {b.name.rpartition(".")[0]: None for part in model.parts for b in part.buffers if "{}" not in part.prefix}
-    return [Leaf(path, (), "") for path in paths]
+    silent = [Leaf(path, (), "") for path in paths]
+    if not model.words_first:
+        return [*leaves[:1], *silent, *leaves[1:]]
+    for leaf in silent:
+        stem = leaf.path.rpartition(".")[0] + "."
+        behind = (at for at, other in enumerate(leaves) if other.block.startswith(stem))
+        leaves.insert(next(behind, 1), leaf)
+    return leaves
 
 
 def _leaves(names: list[str], order: list[int], base: int, block: str) -> Iterator[Leaf]:
@@ -197,9 +218,18 @@ def _containers(path: str) -> list[str]:
 class _Calls:
     """Walks the leaves; a container opens before its first leaf and closes behind its last."""
 
-    def __init__(self, leaves: list[Leaf], trains: list[bool], tied: set[int]) -> None:
-        self.leaves, self.trains, self.tied = leaves, trains, tied
+    def __init__(
+        self,
+        leaves: list[Leaf],
+        trains: list[bool],
+        tied: set[int],
+        tower: frozenset[str],
+        readers: frozenset[str],
+    ) -> None:
+        self.leaves, self.trains, self.tied, self.tower, self.readers = leaves, trains, tied, tower, readers
         self.around = {leaf.path: _containers(leaf.path) for leaf in leaves}
+        if tower:  # words are looked up by the model around the language model, which is not called yet
+            self.around[leaves[0].path] = self.around[leaves[0].path][:-1]
         # peft's layers ask for the dtype of lora_A: DeepSpeed makes it an external parameter of the layer
         self.external = {self.around[leaf.path][-1]: leaf.owned for leaf in leaves if ".lora_A." in leaf.path}
         self.fed: set[str] = set()  # modules whose input needs a gradient
@@ -256,7 +286,10 @@ class _Calls:
         found: set[str] = set()
         opened: set[str] = set()
         entered, before, inside, within = "", needs, "", False
+        words: bool | None = None  # whether they need one, while the tower that sees images has its turn
         for leaf in self.leaves:
+            if leaf.owned and (leaf.path in self.tower) != (words is not None):
+                words, needs = (needs, False) if words is None else (None, needs or words)
             name = next((n for n in leaf.path.split(".") if n in _PARALLEL), "")
             parent = leaf.path.partition("." + name)[0] if name else ""
             if parent != entered:
@@ -264,7 +297,7 @@ class _Calls:
             if f"{parent}.{name}" != inside:
                 inside, within = f"{parent}.{name}", False
             is_fed = before or within if parent else needs
-            if is_fed and leaf is not self.leaves[0]:
+            if is_fed and leaf is not self.leaves[0] and leaf.path not in self.readers:
                 self.fed.update((leaf.path, *(c for c in self.around[leaf.path] if c not in opened)))
             opened.update(self.around[leaf.path])
             trained = any(self.trains[i] for i in leaf.owned)

@@ -171,7 +171,8 @@ class _Replay:
         return self.layout.numel if self.rules.loaded and self.rules.accumulates else 0
 
     def _piling_up(self) -> Iterator[Held]:
-        """Stage 1 without overlap: whole gradients behind the block that works, one more with each."""
+        """Stage 1 without overlap: whole gradients behind the block that works, one more with each; the hook of the first
+        has made the bucket (``process_gradients``)."""
         if not self.rules.at_the_end:
             return
         if self.rules.accumulates:
@@ -182,7 +183,7 @@ class _Replay:
         for index in reversed(self.layout.executed):
             spot = spots[index]
             if spot != seen and spot[0] != START:
-                yield Held(spot, done, 0, "made", False)
+                yield Held(spot, done, 0, "made", done > 0)
             seen, done = spot, done + sizes[index]
 
     def _slice(self, index: int) -> int:

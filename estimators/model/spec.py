@@ -138,6 +138,30 @@ class ModelSpec:
         return tuple(part for part in self.parts if not part.is_block)
 
     @cached_property
+    def executed(self) -> tuple[int, ...]:
+        """Numbers of the parts in the order in which they run: a vision-language model looks words up before its tower
+        sees an image (``inputs_embeds = self.get_input_embeddings()(input_ids)``), though they stand behind the tower.
+
+        Autograd goes newest first: their gradient comes behind the tower's. Mllama gives ids to its language model.
+        """
+        words = f"{self.embedding}.weight"
+        number = next((at for at, part in enumerate(self.parts) if words in (p.name for p in part.parameters)), 0)
+        sees = any(part.role == "vision" for part in self.parts[:number] if part.is_block)
+        moves = sees and self.family != "mllama" and len(self.parts[number].parameters) == 1
+        order = range(len(self.parts))
+        return (number, *(at for at in order if at != number)) if moves else tuple(order)
+
+    @cached_property
+    def words_first(self) -> bool:
+        """Whether words are looked up in front of a tower that stands before them."""
+        return bool(self.executed) and self.executed[0] != 0
+
+    @cached_property
+    def tower(self) -> tuple[int, ...]:
+        """Numbers of the parts that run between the words and the language model, where words are first."""
+        return self.executed[1 : self.executed[0] + 1] if self.words_first else ()
+
+    @cached_property
     def num_layers(self) -> int:
         return sum(part.count for part in self.blocks)
 

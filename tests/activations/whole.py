@@ -153,10 +153,10 @@ def moments_of(cell: Whole, spec: ModelSpec) -> tuple[int, int]:
     """The largest moment forwards, and backwards with all gradients of weights that are there by then."""
     question = question_of(cell, spec)
     network = Network(network_bytes(question, cell.batch, cell.seq, cell.images))
-    runs = runs_of(question)
+    runs, given = runs_of(question), network.bytes.inputs + network.bytes.casts
 
     def at(direction: str, part: int, piece: int, stage: str) -> int:
-        return network.size(Site(direction, part, piece, stage, "made")) - network.bytes.inputs
+        return network.size(Site(direction, part, piece, stage, "made")) - given
 
     forward, backward = at("loss", END, 0, "during"), at("backward", END, 0, "during")
     gradients = head(

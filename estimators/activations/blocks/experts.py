@@ -116,8 +116,11 @@ def sigmoid_router(b: Builder, hidden: Tensor) -> tuple[Tensor, Tensor]:
 # -- dense and shared experts -----------------------------------------------------------------------------------------
 def gated_mlp(b: Builder, x: Tensor, name: str = "mlp") -> Tensor:
     """down(act(gate(x)) * up(x)), of a dense layer or a shared expert."""
-    gates = b.activation(b.text("hidden_act", default="silu"), b.module(x, f"{name}.gate_proj"))
-    return b.module(b.multiply(gates, b.module(x, f"{name}.up_proj"), "act x up"), f"{name}.down_proj")
+    act = b.text("hidden_act", default="silu")  # no name for what it gives: the product lets both factors go
+    product = b.multiply(
+        b.activation(act, b.module(x, f"{name}.gate_proj")), b.module(x, f"{name}.up_proj"), "act x up"
+    )
+    return b.module(product, f"{name}.down_proj")
 
 
 def has_experts(b: Builder, name: str = "mlp.experts") -> bool:

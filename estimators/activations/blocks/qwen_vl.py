@@ -57,7 +57,7 @@ def unbound(b: Builder, qkv: Tensor, piece: tuple[Dim, ...]) -> list[Tensor]:
 
 def rotated(b: Builder, q: Tensor, k: Tensor, tokens: Dim, size: int) -> tuple[Tensor, Tensor]:
     """apply_rotary_pos_emb_vision: in fp32; cosines of an image belong to all blocks."""
-    cos, sin = (b.given(name, ("B", tokens, 1, size), "fp32") for name in ("image cos", "image sin"))
+    cos, sin = (b.given_fp32(name, ("B", tokens, 1, size)) for name in ("image cos", "image sin"))
     dtype = q.dtype
     q, k = b.cast(q, "fp32"), b.cast(k, "fp32")
     q_embed = b.add(b.multiply(q, cos), b.multiply(b.rotate_half(q), sin))

@@ -39,14 +39,16 @@ class Joint(NamedTuple):
 class Roots(NamedTuple):
     """The root of a network: joints in the order of the forward, and a head of its own.
 
-    ``over``: shape of the head's input, where it is not [batch, tokens, width]. ``inputs``: bytes of a micro-batch, from
-    (samples, tokens, images of a sample, bytes of a real number); None: two whole numbers a token.
+    ``over``: shape of the head's input, where it is not [batch, tokens, width]. ``reals``: real numbers of a micro-batch,
+    from (samples, images of a sample, patches of an image that has any size, 0 if not said); ``integers``: its whole
+    numbers, from (samples, tokens); None: two a token.
     """
 
     joints: tuple[Joint, ...] = ()
     head: Head | None = None
     over: Callable[[Builder], tuple[int | str, ...]] | None = None
-    inputs: Callable[[Any, Any, int, int], Any] | None = None  # numbers, or formulas of all of them
+    reals: Callable[[Any, int, int], Any] | None = None  # numbers, or formulas of all of them
+    integers: Callable[[Any, Any], Any] | None = None
 
 
 # family -> module here, function of a ``ModelSpec`` in it

@@ -14,8 +14,6 @@ from estimators.activations.tape import Dim, Tensor
 from estimators.errors import NotModelled
 from estimators.model.spec import ModelSpec
 
-INT64 = 8
-
 
 def pixels(b: Builder) -> tuple[Dim, ...]:
     """An image as the convolution sees it."""
@@ -62,11 +60,14 @@ def _images(model: ModelSpec, special: tuple[str, ...], head: Head) -> Roots:
     stem = model.embedding.rpartition(".")[0]
     images = image_elements(dict(model.config))
 
-    def inputs(batch: int, _seq: int, _images: int, real: int) -> int:
-        return batch * (images * real + INT64)
-
     see = patches_and_tokens(stem, special, "hidden_dropout_prob")
-    return Roots((Joint(0, over_pixels(see), "vision", from_data=True),), head, over_patches(len(special)), inputs)
+    return Roots(
+        (Joint(0, over_pixels(see), "vision", from_data=True),),
+        head,
+        over_patches(len(special)),
+        lambda batch, _images, _patches: batch * images,
+        lambda batch, _seq: batch,
+    )
 
 
 def patches_and_tokens(stem: str, special: tuple[str, ...], drop: str) -> Callable[[Builder, Tensor], Tensor]:

@@ -11,8 +11,6 @@ from estimators.activations.streams import Over
 from estimators.activations.tape import Dim, Tensor
 from estimators.model.spec import ModelSpec
 
-INT64 = 8
-
 
 def t5(model: ModelSpec) -> Roots:
     """Words and dropout in front of both stacks; a norm and dropout behind them."""
@@ -119,11 +117,8 @@ def whisper(model: ModelSpec) -> Roots:
         logits = [b.module(b.norm(hidden, "model.decoder.layer_norm"), model.head)]
         return finished(b, logits, cross_entropy(b, logits[0]), loss)
 
-    def inputs(batch: int, seq: int, _images: int, real: int) -> int:
-        return batch * (bins * frames * real + seq * INT64)
-
     return Roots((
         Joint(0, Over(lambda b: ("B", bins, frames), hear), "audio", from_data=True),
         Joint(decoder, Over(lambda b: ("B", frames // 2, b.width), heard), "audio"),
         Joint(decoder, over_ids(read), from_data=True, restarts=True),
-    ), head, inputs=inputs)  # fmt: skip
+    ), head, reals=lambda batch, _images, _patches: batch * bins * frames, integers=lambda batch, seq: batch * seq)  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from estimators.activations.blocks.qwen_vl import patches
+from estimators.activations.blocks.qwen_vl import DEFAULT_PATCHES, patches
 from estimators.activations.blocks.qwen_vl import width as patch_width
 from estimators.activations.blocks.vision import grid, over_patches
 from estimators.activations.builder import Builder
@@ -13,8 +13,6 @@ from estimators.activations.routing import total
 from estimators.activations.streams import Over
 from estimators.activations.tape import Gradient, Tensor
 from estimators.model.spec import ModelSpec
-
-INT64 = 8
 
 
 def words_and_images(model: ModelSpec) -> object:
@@ -35,6 +33,24 @@ def words_and_images(model: ModelSpec) -> object:
     return over_ids(run)
 
 
+def words_alone(model: ModelSpec) -> object:
+    """The words, which wait for the images in the model's forward; nothing keeps them, and ids are counted elsewhere."""
+
+    def run(b: Builder, ids: Tensor) -> Tensor:
+        words = lookup(b, model.embedding, ids)
+        b.frame.append(words)
+        return words
+
+    return over_ids(run)
+
+
+def in_outputs(b: Builder, features: Tensor) -> Tensor:
+    """The model's outputs hold the tower's last hidden states and the features (``image_outputs``) until the loss is
+    there."""
+    b.outputs.append(features)
+    return features
+
+
 def llava(model: ModelSpec) -> Roots:
     """CLIP's embeddings and first norm; a projector of two layers over the patches, its class token left out."""
     tower = "model.vision_tower"
@@ -51,11 +67,11 @@ def llava(model: ModelSpec) -> Roots:
 
     def project(b: Builder, x: Tensor) -> Tensor:
         stem = "model.multi_modal_projector"
-        x = b.contiguous(b.narrow(x, ("B", grid(b), b.width)))  # a product wants whole rows
+        x = b.contiguous(b.narrow(in_outputs(b, x), ("B", grid(b), b.width)))  # a product wants whole rows
         x = b.module(x, f"{stem}.linear_1")
         x = b.activation("gelu", x)
         x = b.module(x, f"{stem}.linear_2")
-        return b.contiguous(x, name="features side by side")
+        return b.contiguous(in_outputs(b, x), name="features side by side")
 
     return _with_images(model, images, over_pixels(see), Over(over_patches(1), project))
 
@@ -70,15 +86,16 @@ def qwen2_vl(model: ModelSpec) -> Roots:
         return convolution(b, x, "model.visual.patch_embed.proj", ("B", patches(b), patch_width(b)))
 
     def merge(b: Builder, x: Tensor) -> Tensor:
-        name = "model.visual.merger.ln_q"
+        name, x = "model.visual.merger.ln_q", in_outputs(b, x)
         x = b.norm(x, name) if b.weight(f"{name}.bias") is not None else b.rms_norm(x, name)
         x = b.view(x, ("B", patches(b) // square, square * patch_width(b)))
         x = b.activation("gelu", b.module(x, "model.visual.merger.mlp.0"))
         x = b.module(x, "model.visual.merger.mlp.2")
-        return b.contiguous(x, name="features side by side")
+        return b.contiguous(in_outputs(b, x), name="features side by side")
 
     pixels = Over(lambda b: ("B", patches(b), cut), see)
-    return _with_images(model, cut, pixels, Over(lambda b: ("B", patches(b), patch_width(b)), merge))
+    projector = Over(lambda b: ("B", patches(b), patch_width(b)), merge)
+    return _with_images(model, cut, pixels, projector, 3, any_size=True)  # token types besides
 
 
 def internvl(model: ModelSpec) -> Roots:
@@ -92,13 +109,13 @@ def internvl(model: ModelSpec) -> Roots:
     def project(b: Builder, x: Tensor) -> Tensor:
         if b.weight(f"{tower}.layernorm.weight") is not None:
             x = b.norm(x, f"{tower}.layernorm")
-        x = b.narrow(x, ("B", grid(b), b.width))
+        x = b.narrow(in_outputs(b, x), ("B", grid(b), b.width))
         x = b.contiguous(x, name="rows shuffled")
         x = b.contiguous(x, ("B", grid(b) // square, square * b.width), name="columns shuffled")
         x = b.norm(x, f"{stem}.layer_norm")
         x = b.module(x, f"{stem}.linear_1")
         x = b.activation("gelu", x)
-        return b.module(x, f"{stem}.linear_2")
+        return in_outputs(b, b.module(x, f"{stem}.linear_2"))
 
     see = patches_and_tokens(f"{tower}.embeddings", ("cls_token",), "hidden_dropout_prob")
     return _with_images(model, images, over_pixels(see), Over(over_patches(1), project))
@@ -118,11 +135,11 @@ def idefics3(model: ModelSpec) -> Roots:
         return b.add(made, lookup(b, f"{tower}.embeddings.position_embedding", places, ("B", grid(b))))
 
     def project(b: Builder, x: Tensor) -> Tensor:
-        x = b.norm(x, f"{tower}.post_layernorm")
+        x = in_outputs(b, b.norm(x, f"{tower}.post_layernorm"))
         x = b.contiguous(x, name="rows shuffled")
         x = b.contiguous(x, ("B", grid(b) // square, square * b.width), name="columns shuffled")
         x = b.module(x, "model.connector.modality_projection.proj")
-        return b.contiguous(x, name="features side by side")
+        return b.contiguous(in_outputs(b, x), name="features side by side")
 
     return _with_images(model, images, over_pixels(see), Over(over_patches(), project))
 
@@ -140,14 +157,14 @@ def mistral3(model: ModelSpec) -> Roots:
         return b.rms_norm(made, f"{tower}.ln_pre")
 
     def project(b: Builder, x: Tensor) -> Tensor:
-        x = b.rms_norm(x, f"{stem}.norm")
+        x = b.rms_norm(in_outputs(b, x), f"{stem}.norm")
         x = b.contiguous(x, name="unfolded")
         x = b.contiguous(x, ("B", grid(b) // square, square * b.width), name="patches side by side")
         x = b.module(x, f"{stem}.patch_merger.merging_layer")
         x = b.module(x, f"{stem}.linear_1")
         x = b.activation("gelu", x)
         x = b.module(x, f"{stem}.linear_2")
-        return b.contiguous(x, name="features side by side")
+        return b.contiguous(in_outputs(b, x), name="features side by side")
 
     return _with_images(model, images, over_pixels(see), Over(over_patches(), project))
 
@@ -163,26 +180,30 @@ def paligemma(model: ModelSpec) -> Roots:
 
     def project(b: Builder, x: Tensor) -> Tensor:
         x = b.norm(x, f"{tower}.post_layernorm")
-        return b.module(x, "model.multi_modal_projector.linear")
+        return in_outputs(b, b.module(x, "model.multi_modal_projector.linear"))
 
     return _with_images(model, images, over_pixels(see), Over(over_patches(), project))
 
 
-def _with_images(model: ModelSpec, elements: int, see: Over, project: Over, rows: int = 2) -> Roots:
+def _with_images(
+    model: ModelSpec, elements: int, see: Over, project: Over, rows: int = 2, any_size: bool = False
+) -> Roots:
     """``see`` in front of the tower, ``project`` behind it; then the words that take the features in.
 
-    ``elements`` are numbers of an image, ``rows`` numbers of a token: ids and labels.
+    ``elements`` are numbers of an image, or of a patch of images of ``any_size``; ``rows`` numbers of a token: ids and
+    labels.
     """
 
-    def inputs(batch: int, seq: int, count: int, real: int) -> int:
-        return batch * (rows * seq * INT64 + count * elements * real)
+    def reals(batch: int, count: int, each: int) -> int:
+        return batch * count * elements * ((each or DEFAULT_PATCHES) if any_size else 1)
 
     text = first_of(model, "decoder")
     return Roots((
+        Joint(0, words_alone(model), from_data=True),  # type: ignore[arg-type]
         Joint(0, see, "vision", from_data=True),
         Joint(text, project, "vision"),
         Joint(text, words_and_images(model), from_data=True),  # type: ignore[arg-type]
-    ), inputs=inputs)  # fmt: skip
+    ), reals=reals, integers=lambda batch, seq: rows * batch * seq)  # fmt: skip
 
 
 def qwen3_vl(model: ModelSpec) -> Roots:
@@ -220,7 +241,7 @@ def qwen3_vl(model: ModelSpec) -> Roots:
         del x
         for feature in features:
             made = joined(b, made, feature)
-        return b.contiguous(made, name="features side by side")
+        return b.contiguous(in_outputs(b, made), name="features side by side")
 
     def merged(b: Builder, x: Tensor, name: str, after: bool) -> Tensor:
         flat: tuple[int | str, ...] = ("B", patches(b) // square, square * patch_width(b))
@@ -228,7 +249,8 @@ def qwen3_vl(model: ModelSpec) -> Roots:
         return b.module(b.activation("gelu", b.module(made, f"{name}.linear_fc1")), f"{name}.linear_fc2")
 
     pixels = Over(lambda b: ("B", patches(b), cut), see)
-    return _with_images(model, cut, pixels, Over(lambda b: ("B", patches(b), patch_width(b)), merge))
+    projector = Over(lambda b: ("B", patches(b), patch_width(b)), merge)
+    return _with_images(model, cut, pixels, projector, 3, any_size=True)  # token types besides
 
 
 def joined(b: Builder, x: Tensor, y: Tensor) -> Tensor:
@@ -249,11 +271,11 @@ def gemma3(model: ModelSpec) -> Roots:
 
     def project(b: Builder, x: Tensor) -> Tensor:
         stem = "model.multi_modal_projector"
-        x = b.norm(x, f"{tower}.post_layernorm")
+        x = in_outputs(b, b.norm(x, f"{tower}.post_layernorm"))
         x = average(b, b.contiguous(x, name="patches in rows and columns"), ("B", pooled, b.width))
         x = b.gemma_norm(x, f"{stem}.mm_soft_emb_norm")
         weight = b.need(f"{stem}.mm_input_projection_weight")
-        return b.product(b.contiguous(x), weight, ("B", pooled, weight.shape[1]), "projection")
+        return in_outputs(b, b.product(b.contiguous(x), weight, ("B", pooled, weight.shape[1]), "projection"))
 
     return _with_images(model, images, over_pixels(see), Over(over_patches(), project), 3)  # token types besides
 

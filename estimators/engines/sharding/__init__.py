@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import add, attrgetter
+from typing import TypeVar
 
 from estimators.model.spec import ModelSpec, Parameter, Part
 from estimators.optimizers import BESIDE, resolved_dtype, states
@@ -18,6 +19,8 @@ from estimators.result import Term
 from estimators.run import Run
 from estimators.sites import END, START, Site
 from estimators.values import NamedTuple, dataclass, fields
+
+_Any = TypeVar("_Any")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -122,7 +125,7 @@ def units(model: ModelSpec, wrap: str, grouped: bool = True) -> tuple[Unit, tupl
         begin, apart = model.parts[: last_block + 1], (model.embedding,)
     else:
         tail, begin = (), model.parts
-    for part in begin:
+    for part in (begin[at] for at in model.executed if at < len(begin)):
         if part.is_block and wrap != "none":
             others.append(
                 Unit(part.class_name, part.parameters, part.count, part=len([u for u in others if u.part >= 0]))
@@ -141,25 +144,22 @@ def units(model: ModelSpec, wrap: str, grouped: bool = True) -> tuple[Unit, tupl
 
 
 @lru_cache(maxsize=1024)
-def root_ends(model: ModelSpec, wrap: str, grouped: bool = True) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
-    """The root unit's parameters whose gradients exist before that of any block, and those that come last.
+def root_behind(model: ModelSpec, wrap: str, grouped: bool = True) -> tuple[tuple[Parameter, ...], ...]:
+    """For each run of blocks the root unit's parameters whose gradients exist when it works backwards.
 
-    Final norm and head are first in backward, the embedding last; a tied embedding is both, and counts as first.
+    Final norm and head come first, then what stands between two runs (a projector), the embedding last; a tied
+    embedding is both ends, and counts as first.
     """
     root, others = units(model, wrap, grouped)
-    if not others:
-        return (), root.parameters
-    tied = set(model.tied.values())
-    seen_block = False
-    late: list[Parameter] = []
-    for part in model.parts:
-        seen_block = seen_block or part.is_block
-        if not part.is_block and not seen_block:
-            late.extend(p for p in part.parameters if p.name not in tied)
-    late_ids = {id(p) for p in late}
-    return tuple(p for p in root.parameters if id(p) not in late_ids), tuple(
-        p for p in root.parameters if id(p) in late_ids
-    )
+    owned, tied = {id(p) for p in root.parameters}, set(model.tied.values())
+    ends = [p for part in model.roots for p in part.parameters if p.name in tied and id(p) in owned]
+    behind: list[tuple[Parameter, ...]] = []
+    for part in (model.parts[at] for at in reversed(model.executed)):
+        if part.is_block:
+            behind.append(tuple(ends) if others else ())
+        else:
+            ends += [p for p in part.parameters if id(p) in owned and p.name not in tied]
+    return tuple(reversed(behind))
 
 
 def input_has_gradient(run: Run) -> bool:
@@ -190,6 +190,12 @@ class Position:
     is_input: bool = False
     part: int = START
     index: int = 0
+
+    def of_run(self, listed: Sequence[_Any]) -> _Any | None:
+        """Of what is listed by runs of blocks the one of this unit; of the first run for what stands before it, of none
+        for what stands behind the last."""
+        number = max(self.part, 0)
+        return listed[number] if number < len(listed) else None
 
     def site(self, direction: str, stage: str, gradients: str = "held") -> Site:
         """This unit's place; the head in forward is the loss."""

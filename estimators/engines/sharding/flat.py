@@ -144,7 +144,7 @@ class Laid(NamedTuple):
     """A plan's units with their sizes."""
 
     root: Sizes
-    early: int  # gradients of the root that exist before those of any block: head, final norm
+    behind: tuple[int, ...]  # for each run of blocks the gradients of the root that exist when it works backwards
     tied: int
     positions: tuple[Position, ...]
     others: Sizes
@@ -157,7 +157,6 @@ class Laid(NamedTuple):
 @lru_cache(maxsize=1024)
 def lay_out(plan: Plan) -> Laid:
     root, others = sharding.units(plan.model, plan.wrap, False)
-    early, _ = sharding.root_ends(plan.model, plan.wrap, False)
     compute, tied_names = DTYPE_BYTES[plan.dtypes.compute], set(plan.model.tied.values())
     sizes = tuple((unit_sizes(u, plan), u) for u in others)
     total = NOTHING
@@ -167,7 +166,10 @@ def lay_out(plan: Plan) -> Laid:
     beside, elsewhere = rank_states(plan)
     return Laid(
         root_size,
-        sum(p.numel for p in early if p.trainable) * compute,
+        tuple(
+            sum(p.numel for p in some if p.trainable) * compute
+            for some in sharding.root_behind(plan.model, plan.wrap, False)
+        ),
         sum(p.numel for p in root.parameters if p.trainable and p.name in tied_names) * compute,
         tuple(sharding.positions(sizes)),
         total,

@@ -113,7 +113,7 @@ class Laid(NamedTuple):
     """A plan's units with their sizes."""
 
     root: Sizes
-    early: Sizes  # the part of the root whose gradients exist before those of any block: head, final norm
+    behind: tuple[Sizes, ...]  # for each run of blocks what of the root has gradients when it works backwards
     tied: int  # bytes of the gradient of a tied embedding
     positions: tuple[Position, ...]
     others: Sizes  # all units but the root
@@ -127,7 +127,6 @@ def lay_out(plan: Plan) -> Laid:
         return unit_sizes(unit, plan.shards, plan.dtypes, plan.model.head)
 
     root, others = sharding.units(plan.model, plan.wrap)
-    early, _ = sharding.root_ends(plan.model, plan.wrap)
     runs = tuple((sized(u), u) for u in others)
     total = NOTHING
     for size, unit in runs:
@@ -137,7 +136,7 @@ def lay_out(plan: Plan) -> Laid:
     stays = bool(plan.reshard) and not plan.reshard_tail and bool(others) and others[-1].name == "tail"
     return Laid(
         sized(root),
-        sized(Unit("early", early)),
+        tuple(sized(Unit("behind", some)) for some in sharding.root_behind(plan.model, plan.wrap)),
         tied,
         tuple(sharding.positions(runs)),
         total,
