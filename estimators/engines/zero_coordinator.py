@@ -131,6 +131,7 @@ class Coordinator:
                     self._gradient(index, kind == HALF)
 
     def end(self) -> None:
+        self.spot = (START, 0)  # backward is over
         self._flush()
         for index in list(self.available - self.persist):  # release_backward_leftovers
             self.active.pop(index, None)

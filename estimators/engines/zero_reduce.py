@@ -120,7 +120,9 @@ class _Replay:
         order = layout.order if at_the_end else reversed(layout.executed)
         for index in (*order, -1):  # behind the last one the bucket is reduced once more
             most = -1
-            if index >= 0:
+            if index < 0:
+                spot = (START, 0)
+            else:
                 numel = sizes[index]
                 if not at_the_end:
                     spot = spots[index]
