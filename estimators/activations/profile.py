@@ -11,6 +11,7 @@ from estimators.activations.attention import Kernels
 from estimators.activations.behaviour import with_defaults
 from estimators.activations.blocks import block_of
 from estimators.activations.builder import Builder, Precision
+from estimators.activations.steps import Steps, steps_of
 from estimators.activations.streams import input_of
 from estimators.activations.tape import (
     ZERO,
@@ -28,7 +29,7 @@ from estimators.activations.tape import (
 )
 from estimators.devices import DEVICES
 from estimators.model.spec import ModelSpec, Part
-from estimators.values import dataclass, field
+from estimators.values import dataclass, field, replace
 
 Entrance = ref[Storage]  # of a piece's input
 Piece = Callable[[Builder, Tensor], Tensor]
@@ -50,7 +51,7 @@ class Profile:
     ``held``: bytes of outputs that the caller holds until backward is over.
     ``backward``: bytes above (everything saved of this piece + held + incoming gradient); below 0 as saved tensors go.
     ``weight_gradients``: bytes of gradients of weights at its end. ``product``: of the head, when the logits are made;
-    None where a root does not say.
+    None where a root does not say. ``steps``: ``backward`` by the gradients that are there.
     """
 
     saved: tuple[Saved, ...]
@@ -69,13 +70,14 @@ class Profile:
     present: tuple[tuple[str, Size], ...] = ()
     frame: Size = ZERO
     product: Size | None = None
+    steps: Steps = field(default_factory=dict)
 
     def saved_bytes(self, batch: int, seq: int) -> int:
         return evaluate(self.saved_size, batch, seq)
 
     def peak(self, moments: tuple[Moment, ...], batch: int, seq: int) -> int:
         """The largest of ``moments`` when weight gradients are new memory."""
-        return max(evaluate(m.live, batch, seq) + m.weight_gradients for m in moments)
+        return max(evaluate(m.live, batch, seq) + m.weight_gradients + m.in_hand for m in moments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ def run_piece(
     start = plus(tape.live, leaving)
     gradient = [tape.new("incoming gradient", output.shape, output.dtype)]
     tape.play_backward(output, gradient.pop())
-    backward = largest([Moment(minus(m.live, start), m.weight_gradients, m.fresh_gradient) for m in tape.moments])
+    played = [replace(m, live=minus(m.live, start)) for m in tape.moments]
     size = total(line.size for line in saved)
     return Profile(
         saved,
@@ -156,7 +158,7 @@ def run_piece(
         copies,
         forward,
         no_grad,
-        backward,
+        largest(played),
         tape.weight_gradients,
         size,
         held,
@@ -165,6 +167,7 @@ def run_piece(
         present,
         frame,
         b.at_logits,
+        steps_of(played),
     )
 
 

@@ -36,7 +36,7 @@ def moments(run: Run) -> Moments:
         "forward": [(site, before) for site in forward_ends(run.model)],
         "loss": [(LOSS, before)],
         "backward": [(at(h), plus(held, *_backward(run, sizes, share, rules, h))) for h in found.backward],
-        "reduce": [(at(h), plus(held, *_reduce(run, sizes, share, rules, h))) for h in found.reduce],
+        "reduce": [(reduced_at(h), plus(held, *_reduce(run, sizes, share, rules, h))) for h in found.reduce],
         "step": outside(plus(held, *now) for now in _step(run, sizes, share)),
         "save": outside([held]),
     }
@@ -46,6 +46,12 @@ def at(held: Held) -> Site:
     """The place of a moment of backward; behind the first block nothing of the network is left."""
     part, index = held.spot
     return Site("backward", part, index, "before" if part == START else "during", held.how)
+
+
+def reduced_at(held: Held) -> Site:
+    """A bucket is reduced when a gradient arrives that does not fit, never between two of them."""
+    found = at(held)
+    return found._replace(gradients="arrives") if held.how == "late" else found
 
 
 # -- what stays ------------------------------------------------------------------------------------------------------
