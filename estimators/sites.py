@@ -16,7 +16,9 @@ class Site(NamedTuple):
     ``during`` its work, ``after`` it.
     ``gradients``: how gradients of the piece's weights count while it works: ``made`` all made so far are new memory,
     ``fresh`` only the one being made, ``held`` none (the engine's own amounts hold them); ``early`` looks only at what
-    happens before the first of them, ``late`` only at what happens from it on (the engine's amounts hold them).
+    happens before the first of them, ``late`` only at what happens from it on (the engine's amounts hold them), and
+    ``arrives`` only at the moments in which one of them is complete and a hook of the engine looks at it.
+    ``made``: bytes of them that are complete; ``held`` and ``arrives`` look only at what happens then. -1: all of it.
     """
 
     direction: str
@@ -24,6 +26,7 @@ class Site(NamedTuple):
     piece: int
     stage: str
     gradients: str = "held"
+    made: int = -1
 
 
 START, END = -1, 1 << 20  # as part: what comes before the first block, and after the last

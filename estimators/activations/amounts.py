@@ -10,14 +10,16 @@ from estimators.activations.head import head, joint, with_rows
 from estimators.activations.profile import Conditions, Profile, profile
 from estimators.activations.question import Question
 from estimators.activations.roots import first_of, roots_of
+from estimators.activations.steps import Steps
 from estimators.activations.tape import ZERO
 from estimators.model.spec import Part
+from estimators.sites import Site
 from estimators.values import NamedTuple, dataclass, replace
 from estimators.workload import DTYPE_BYTES
 
 INT64 = 8
 IMAGE_ROLES = ("vision",)  # a row of their batch is an image
-GRADIENTS = ("made", "fresh", "held", "early", "late")  # the values of ``Site.gradients``
+GRADIENTS = ("made", "fresh", "held", "early", "late", "arrives")  # the values of ``Site.gradients``
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +37,22 @@ class BlockRun:
 
 
 class Level(NamedTuple):
-    """One way of treating a piece."""
+    """One way of treating a piece. ``steps``: of its backward, read when somebody asks for one."""
 
     kept: Amount
     forward: Amount
     backward: Gradients
+    steps: Steps
+    read: At | Anywhere
+    of_images: bool
+
+    def at(self, site: Site) -> tuple[Amount, Amount]:
+        """Of a place in backward: bytes without and of gradients that are new memory."""
+        step = self.steps.get(site.made)
+        moments = () if step is None else step.arrival if site.gradients == "arrives" else step.rest
+        if moments:
+            return self.read.beside(moments, self.of_images)
+        return self.backward[GRADIENTS.index(site.gradients)]
 
 
 class Entry(NamedTuple):
@@ -236,6 +249,9 @@ def _level(kept: Kept, read: At | Anywhere, of_images: bool = False) -> Level:
         read.size(kept.kept, of_images),
         read.largest(kept.forward, of_images),
         read.by_gradients(kept.backward, of_images),
+        kept.steps,
+        read,
+        of_images,
     )
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from estimators.activations.profile import Profile
+from estimators.activations.steps import Steps, above
 from estimators.activations.tape import ZERO, Moment, Saved, Size, minus, numel, plus, times, total
 from estimators.model.spec import Part
-from estimators.values import dataclass, replace
+from estimators.values import dataclass, field, replace
 
 ATTENTION = "scaled_dot_product_attention"
 ATTENTION_OUTPUTS = ("attention output", "logsumexp", "random state")
@@ -22,7 +23,8 @@ class Kept:
     """One block under a way of checkpointing.
 
     ``kept``: bytes on the GPU from its forward to its backward; ``host``: bytes moved to the host instead.
-    ``forward``: as of a profile. ``backward``: moments of recompute and gradient, above (kept + incoming gradient).
+    ``forward``: as of a profile. ``backward``: moments of recompute and gradient, above (kept + incoming gradient);
+    ``steps``: the same by the gradients that are there.
     """
 
     kept: Size
@@ -30,6 +32,7 @@ class Kept:
     forward: tuple[Moment, ...]
     backward: tuple[Moment, ...]
     recomputes: bool
+    steps: Steps = field(default_factory=dict)
 
 
 @lru_cache(maxsize=8192)
@@ -50,11 +53,12 @@ def checkpointed(profile: Profile, how: str, reentrant: bool = False, products: 
     if how != "offload":
         return (made,)
     back = tuple(_above(m, profile.boundary) for m in made.backward)
-    return (replace(made, kept=ZERO, host=profile.boundary, backward=back),)
+    steps = above(made.steps, profile.boundary)
+    return (replace(made, kept=ZERO, host=profile.boundary, backward=back, steps=steps),)
 
 
 def _whole(profile: Profile) -> Kept:
-    return Kept(profile.saved_size, ZERO, profile.forward, profile.backward, False)
+    return Kept(profile.saved_size, ZERO, profile.forward, profile.backward, False, profile.steps)
 
 
 def _attention(profile: Profile) -> tuple[Saved, ...]:
@@ -84,7 +88,7 @@ def _recomputed(profile: Profile, spared: tuple[Saved, ...], reentrant: bool, be
         base = plus(base, plus(profile.output, profile.output))
     played = [_above(m, base) for m in profile.backward]
     forward = tuple(_above(m, extra) for m in profile.forward_no_grad) if extra != ZERO else profile.forward_no_grad
-    return Kept(kept, ZERO, forward, (*again, *played), True)
+    return Kept(kept, ZERO, forward, (*again, *played), True, above(profile.steps, base, again))
 
 
 def _above(moment: Moment, size: Size) -> Moment:

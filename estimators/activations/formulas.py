@@ -166,22 +166,29 @@ class At:
     def by_gradients(self, moments: Sequence[Moment], of_images: bool = False) -> Gradients:
         """The largest moment of backward by what counts as new memory: bytes without and of weight gradients."""
         most = recent = (0, 0, 0)
-        early: int | None = None
-        late: int | None = None
-        held: int | None = None
+        early: tuple[int, int] | None = None
+        late = arrives = held = None
         for number, moment in enumerate(moments):
-            size = live, made, fresh = self.size(moment.live, of_images), moment.weight_gradients, moment.fresh_gradient
-            apart = live - moment.making
+            live, hand = self.size(moment.live, of_images), moment.in_hand
+            size = live, made, fresh = live, moment.weight_gradients + hand, moment.fresh_gradient + hand
             if not number or live + made > most[0] + most[1]:
                 most = size
             if not number or live + fresh > recent[0] + recent[2]:
                 recent = size
-            if made:
-                late = apart if late is None or apart > late else late
-            else:
-                early = live if early is None or live > early else early
-            held = apart if held is None or apart > held else held
-        return ((most[0], most[1]), (recent[0], recent[2]), (held or 0, 0), (early or 0, 0), (late or 0, 0))
+            held = live if held is None or live > held else held
+            if moment.weight_gradients:
+                late = live if late is None or live > late else late
+                if moment.fresh_gradient:
+                    arrives = live if arrives is None or live > arrives else arrives
+            elif early is None or live + hand > sum(early):
+                early = live, hand
+        arrives = late if arrives is None else arrives
+        return ((most[0], most[1]), (recent[0], recent[2]), (held or 0, 0), early or (0, 0), (late or 0, 0),
+                (arrives or 0, 0))  # fmt: skip
+
+    def beside(self, moments: Sequence[Moment], of_images: bool = False) -> tuple[int, int]:
+        """The largest moment: bytes without and of gradients that are being made."""
+        return max([(self.size(m.live, of_images), m.in_hand) for m in moments], key=sum)
 
 
 class Anywhere:
@@ -200,12 +207,17 @@ class Anywhere:
 
     def by_gradients(self, moments: Sequence[Moment], of_images: bool = False) -> Gradients:
         """As ``At.by_gradients``; where a place counts new gradients, they stand in the first number."""
-        made = [(m.live[0] + m.weight_gradients, *m.live[1:]) for m in moments]
-        fresh = [(m.live[0] + m.fresh_gradient, *m.live[1:]) for m in moments]
-        held = [(m.live[0] - m.making, *m.live[1:]) for m in moments]
-        early = [m.live for m in moments if not m.weight_gradients]
-        late = [(m.live[0] - m.making, *m.live[1:]) for m in moments if m.weight_gradients]
-        return tuple((self._most(some, of_images), 0) for some in (made, fresh, held, early, late))
+        made = [(m.live[0] + m.weight_gradients + m.in_hand, *m.live[1:]) for m in moments]
+        fresh = [(m.live[0] + m.fresh_gradient + m.in_hand, *m.live[1:]) for m in moments]
+        held = [m.live for m in moments]
+        early = [(m.live[0] + m.in_hand, *m.live[1:]) for m in moments if not m.weight_gradients]
+        late = [m.live for m in moments if m.weight_gradients]
+        arrives = [m.live for m in moments if m.fresh_gradient] or late
+        return tuple((self._most(some, of_images), 0) for some in (made, fresh, held, early, late, arrives))
+
+    def beside(self, moments: Sequence[Moment], of_images: bool = False) -> tuple[Formula, int]:
+        """As ``At.beside``, in the first number."""
+        return self._most([(m.live[0] + m.in_hand, *m.live[1:]) for m in moments], of_images), 0
 
     def _most(self, sizes: Iterable[Size], of_images: bool) -> Formula:
         return Formula(upper(self._by_samples(s, of_images) for s in sizes) or (ZERO,))

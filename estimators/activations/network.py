@@ -188,7 +188,7 @@ def _at_block(found: Bytes, site: Site) -> Iterator[Row]:
     elif site.stage == "before":
         yield ("incoming gradient", "activations", stretch.output, "of the block's output")
     elif site.stage == "during":
-        work, gradients = level.backward[GRADIENTS.index(site.gradients)]
+        work, gradients = level.at(site)
         yield ("block in backward", "activations", stretch.output + work,
                    "recompute and gradients at their largest, beside what is kept")  # fmt: skip
         yield ("gradients of the block's weights", "gradients", gradients, "made by then, in the weights' dtype")

@@ -11,6 +11,7 @@ from estimators.activations.attention import Kernels
 from estimators.activations.behaviour import with_defaults
 from estimators.activations.blocks import block_of
 from estimators.activations.builder import Builder, Precision
+from estimators.activations.steps import Steps, steps_of
 from estimators.activations.streams import input_of
 from estimators.activations.tape import (
     ZERO,
@@ -51,7 +52,8 @@ class Profile:
     ``held``: bytes of outputs that the caller holds until backward is over.
     ``backward``: bytes above (everything saved of this piece + held + incoming gradient); below 0 as saved tensors go.
     ``weight_gradients``: bytes of gradients of weights at its end. ``product``: of the head, when the logits are made;
-    None where a root does not say. ``arguments``: what checkpointing keeps beside the input.
+    None where a root does not say. ``arguments``: what checkpointing keeps beside the input. ``steps``: ``backward`` by
+    the gradients that are there.
     """
 
     saved: tuple[Saved, ...]
@@ -72,13 +74,14 @@ class Profile:
     product: Size | None = None
     arguments: Size = ZERO
     outputs: Size = ZERO
+    steps: Steps = field(default_factory=dict)
 
     def saved_bytes(self, batch: int, seq: int) -> int:
         return evaluate(self.saved_size, batch, seq)
 
     def peak(self, moments: tuple[Moment, ...], batch: int, seq: int) -> int:
         """The largest of ``moments`` when weight gradients are new memory."""
-        return max(evaluate(m.live, batch, seq) + m.weight_gradients for m in moments)
+        return max(evaluate(m.live, batch, seq) + m.weight_gradients + m.in_hand for m in moments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,7 @@ def run_piece(
     start = plus(tape.live, leaving)
     gradient = [tape.new("incoming gradient", output.shape, output.dtype)]
     tape.play_backward(output, gradient.pop())
-    backward = largest([replace(m, live=minus(m.live, start)) for m in tape.moments])
+    played = [replace(m, live=minus(m.live, start)) for m in tape.moments]
     size = total(line.size for line in saved)
     return Profile(
         saved,
@@ -165,7 +168,7 @@ def run_piece(
         copies,
         forward,
         no_grad,
-        backward,
+        largest(played),
         tape.weight_gradients,
         size,
         held,
@@ -176,6 +179,7 @@ def run_piece(
         b.at_logits,
         arguments,
         outputs,
+        steps_of(played),
     )
 
 

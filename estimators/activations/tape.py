@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
-from estimators.values import dataclass, field, replace
+from estimators.values import dataclass, field
 from estimators.workload import DTYPE_BYTES
 
 BYTES = {**DTYPE_BYTES, "bool": 1, "int32": 4, "int64": 8, "complex64": 8}
@@ -73,10 +73,11 @@ def evaluate(size: Size, batch: int, sequence: int) -> int:
 class Storage:
     """Memory that is alive as long as somebody refers to it."""
 
-    __slots__ = ("__weakref__", "at", "name", "size", "tape")
+    __slots__ = ("__weakref__", "born", "name", "size", "tape")
 
     def __init__(self, tape: Tape, name: str, size: Size) -> None:
-        self.tape, self.name, self.size, self.at = tape, name, size, len(tape.moments)
+        self.tape, self.name, self.size = tape, name, size
+        self.born = len(tape.moments)
         tape.allocated(size)
 
     def __del__(self) -> None:
@@ -148,13 +149,16 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Bytes alive on the tape; gradients of weights made so far, and the one that was made last (bytes); ``making``: of
-    what is alive, gradients of weights that an operation has made and not yet handed over."""
+    """Bytes alive on the tape; gradients of weights made so far, and the one that was made last (bytes).
+
+    ``in_hand``: bytes of gradients that an operation has made and still works beside: in none of the other three. One
+    weight of stacked experts has a gradient larger than all activations of its block.
+    """
 
     live: Size
     weight_gradients: int = 0
     fresh_gradient: int = 0
-    making: int = 0
+    in_hand: int = 0
 
 
 class Tape:
@@ -165,11 +169,12 @@ class Tape:
         self.live: Size = ZERO
         self.moments: list[Moment] = []
         self.weight_gradients = 0
+        self.in_hand = 0
         self._order = 0
 
     def allocated(self, size: Size) -> None:
         self.live = plus(self.live, size)
-        self.moments.append(Moment(self.live, self.weight_gradients))
+        self.moments.append(Moment(self.live, self.weight_gradients, 0, self.in_hand))
 
     def freed(self, size: Size) -> None:
         self.live = minus(self.live, size)
@@ -225,9 +230,9 @@ class Tape:
             if node.backward is None:
                 del waiting[node]
                 continue
-            start = len(self.moments)
+            since = len(self.moments)
             gradients = list(node.backward(waiting.pop(node)))
-            self._mark(start, gradients, node.inputs)
+            fresh = self._set_apart(node, gradients, since)
             node.kept.clear()
             node.backward = None
             while gradients:
@@ -235,27 +240,36 @@ class Tape:
                 if made is None or target is None:
                     continue
                 if isinstance(target, Weight):
-                    self._hand_over(made)
+                    self._hand_over(made, fresh.pop(id(made.storage), None))
                 elif target in waiting:
                     self._sum(waiting, target, made)
                 else:
                     waiting[target] = made
                 del made
 
-    def _mark(self, start: int, gradients: Sequence[Gradient], targets: Sequence[Node | Weight | None]) -> None:
-        """An engine that counts a gradient from where it arrives counts those of one operation when all are made."""
-        made = {id(g.storage): g.storage for g, to in zip(gradients, targets, strict=False)
-                if g is not None and isinstance(to, Weight)}  # fmt: skip
-        for storage in made.values():
-            for at in range(max(start, storage.at), len(self.moments)):
-                moment = self.moments[at]
-                self.moments[at] = replace(moment, making=moment.making + storage.size[0])
+    def _set_apart(self, node: Node, gradients: Sequence[Gradient], since: int) -> dict[int, int]:
+        """Gradients of weights that a node has made are no activations from their first moment on; bytes by storage."""
+        apart: dict[int, int] = {}
+        for made, target in zip(gradients, node.inputs, strict=False):
+            if made is None or not isinstance(target, Weight):
+                continue
+            if (born := made.storage.born) < since or id(made.storage) in apart:
+                continue
+            size = self.forget(made)
+            apart[id(made.storage)] = size[0]
+            self.in_hand += size[0]
+            self.moments[born:] = [
+                Moment(minus(m.live, size), m.weight_gradients, m.fresh_gradient, m.in_hand + size[0])
+                for m in self.moments[born:]
+            ]
+        return apart
 
-    def _hand_over(self, made: Tensor) -> None:
-        """A weight's gradient is complete; the engine takes it from here."""
-        fresh = self.forget(made)[0]
+    def _hand_over(self, made: Tensor, apart: int | None) -> None:
+        """A weight's gradient is complete; the engine takes it from here. ``apart``: its bytes if they stand apart."""
+        fresh = self.forget(made)[0] if apart is None else apart
+        self.in_hand -= apart or 0
         self.weight_gradients += fresh
-        self.moments.append(Moment(self.live, self.weight_gradients, fresh))
+        self.moments.append(Moment(self.live, self.weight_gradients, fresh, self.in_hand))
 
     def _sum(self, waiting: dict[Node, Tensor], target: Node, made: Tensor) -> None:
         """Add to the gradient that waits: in place when nobody else holds it (input_buffer.cpp)."""
@@ -301,7 +315,7 @@ def largest(moments: Sequence[Moment]) -> tuple[Moment, ...]:
     """Moments that no other exceeds in every coefficient: the only ones that can be the largest for some workload."""
     best: list[tuple[int, Moment]] = []  # a moment that covers another has at least its sum
     for moment in dict.fromkeys(moments):
-        height = sum(moment.live) + moment.weight_gradients + moment.fresh_gradient
+        height = sum(moment.live) + moment.weight_gradients + moment.fresh_gradient + moment.in_hand
         for reached, other in best:
             if reached >= height and _covers(other, moment):
                 break
@@ -312,6 +326,6 @@ def largest(moments: Sequence[Moment]) -> tuple[Moment, ...]:
 
 
 def _covers(a: Moment, b: Moment) -> bool:
-    if a.weight_gradients < b.weight_gradients or a.fresh_gradient < b.fresh_gradient or a.making > b.making:
+    if a.weight_gradients < b.weight_gradients or a.fresh_gradient < b.fresh_gradient or a.in_hand < b.in_hand:
         return False
     return all(map(int.__ge__, a.live, b.live))

@@ -37,7 +37,7 @@ def moments(run: Run) -> Moments:
         "forward": [(site, before) for site in forward_ends(run.model)],
         "loss": [(LOSS, before)],
         "backward": [(at(h, arriving), plus(held, *_backward(run, sizes, share, rules, h))) for h in found.backward],
-        "reduce": [(at(h), plus(held, *_reduce(run, sizes, share, rules, h))) for h in found.reduce],
+        "reduce": [(reduced_at(h), plus(held, *_reduce(run, sizes, share, rules, h))) for h in found.reduce],
         "step": outside((plus(held, *now) for now in _step(run, sizes, share)), IN_LOOP),
         "save": outside([held]),
     }
@@ -50,6 +50,12 @@ def at(held: Held, arriving: bool = False) -> Site:
     if index == BETWEEN:
         return Site("backward", part, 0, "after", held.how)
     return Site("backward", part, index, "before" if part == START and not arriving else "during", held.how)
+
+
+def reduced_at(held: Held) -> Site:
+    """A bucket is reduced when a gradient arrives that does not fit, never between two of them."""
+    found = at(held)
+    return found._replace(gradients="arrives") if held.how == "late" else found
 
 
 # -- what stays ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import accumulate
 
 from estimators.engines.zero_common import HEAD, LOSS, Moments, Sizes, Terms, host_term, load_copy, outside, plus
-from estimators.engines.zero_coordinator import Live, Setting
+from estimators.engines.zero_coordinator import Live, Setting, When
 from estimators.engines.zero_fetch import Fetched, fetched
 from estimators.engines.zero_layout import AFTER, BETWEEN, Spot, buffer_bytes, frozen_bytes, shards, trainable
 from estimators.engines.zero_offload import host3, on_gpu
@@ -38,17 +38,17 @@ def moments(run: Run) -> Moments:
     def gathered(now: Live) -> Terms:
         return plus(held, *_live(run, sizes, n, now, live, small))
 
-    forward = [(_ahead(run.model, spot), gathered(now)) for spot, now in live.forward if spot[0] != END]
-    head = [(HEAD, gathered(now)) for spot, now in live.forward if spot[0] == END]
+    forward = [(_ahead(run.model, spot), gathered(now)) for spot, _, now in live.forward if spot[0] != END]
+    head = [(HEAD, gathered(now)) for spot, _, now in live.forward if spot[0] == END]
     start = (Site("backward", END, 0, "during", "early"), gathered(live.loss))
     return {
         "load": outside(_load(run, sizes, n, groups, fixed)),
         "forward": forward,
         "loss": [(LOSS, gathered(live.loss)), *head],
-        "backward": [start, *((_at(spot), gathered(now)) for spot, now in live.backward)],
+        "backward": [start, *((_at(spot, when, sizes), gathered(now)) for spot, when, now in live.backward)],
         "reduce": [
-            (_reduced_at(spot), plus(held, *terms))
-            for spot, now in live.reduce
+            (_reduced_at(spot, when, sizes), plus(held, *terms))
+            for spot, when, now in live.reduce
             for terms in _reduce(run, sizes, n, now, live, small)
         ],
         "step": outside((plus(held, *now) for now in _step(run, sizes, n, groups, small)), IN_LOOP),
@@ -66,22 +66,21 @@ def _ahead(model: ModelSpec, spot: Spot) -> Site:
     return Site("forward", part, index, "during")
 
 
-def _reduced_at(spot: Spot) -> Site:
+def _reduced_at(spot: Spot, when: When, sizes: Sizes) -> Site:
     """Where a bucket is reduced: a gradient has arrived; behind the head, that of the norm in front of it."""
-    part, index = spot
-    if part == END:
-        return Site("backward", END, 0, "after")
-    return _at(spot) if part == START or index == BETWEEN else Site("backward", part, index, "during", "late")
+    return Site("backward", END, 0, "after") if spot[0] == END else _at(spot, when, sizes)
 
 
-def _at(spot: Spot) -> Site:
+def _at(spot: Spot, when: When, sizes: Sizes) -> Site:
     """The place of a moment of backward: gradients are in the engine's amounts."""
     part, index = spot
     if part == START:
         return Site("backward", START, 0, "before")
     if index == BETWEEN:
         return Site("backward", part, 0, "after")
-    return Site("backward", part, index, "during", "late" if part == END else "held")
+    if part == END:
+        return Site("backward", END, 0, "during", "late")
+    return Site("backward", part, index, "during", "arrives" if when.arrives else "held", when.made * sizes.element)
 
 
 def setting(run: Run) -> Setting:

@@ -11,9 +11,9 @@ from bisect import bisect_left
 from itertools import accumulate
 
 from estimators.engines.zero_layout import AFTER, BETWEEN, Spot
-from estimators.engines.zero_modules import BACKWARD, FETCH, HALF, RECOMPUTE, RELEASE, Call, Modules
+from estimators.engines.zero_modules import BACKWARD, FETCH, HALF, MADE, RECOMPUTE, RELEASE, Call, Modules
 from estimators.sites import END, START
-from estimators.values import dataclass
+from estimators.values import NamedTuple, dataclass
 
 NO_REUSE = 1 << 62
 
@@ -59,6 +59,18 @@ def persistent(net: Modules, setting: Setting) -> set[int]:
     return kept
 
 
+class When(NamedTuple):
+    """Which moment of a place: elements of its gradients that are made, whether the last of them arrives just now, and
+    the largest parameter of the bucket that is reduced."""
+
+    made: int = 0
+    arrives: bool = False
+    largest: int = 0
+
+
+Seen = dict[Spot, dict[When, Live]]
+
+
 class Coordinator:
     """State of one micro-step. Names follow the source."""
 
@@ -77,11 +89,13 @@ class Coordinator:
         self.halves: set[int] = set()  # tied weights: the head's gradient waits in autograd for the embedding's
         self.secondary: set[int] = set(range(len(net.numels))) if setting.accumulates else set()
         self.cut = sum(net.numels[i] for i in self.secondary)
-        self.asked: list[tuple[int, int, bool]] = []  # releases since the last round: parameter, step, used again soon
+        self.waiting: set[int] = set()  # gradients that are there, and reduced when their whole module is done
+        # releases since the last round: parameter, step, of a whole module, used again soon
+        self.asked: list[tuple[int, int, bool, bool]] = []
         self.freed: dict[int, bool] = {}  # and what was let go: whether that made its secondary shard
-        self.flushes = 0
+        self.flushes = self.made = 0
         self.spot: Spot = (START, 0)
-        self.best: dict[str, dict[Spot, Live]] = {"forward": {}, "backward": {}, "reduce": {}}
+        self.best: dict[str, Seen] = {"forward": {}, "backward": {}, "reduce": {}}
         self.phase = "forward"
         self._now()
         self._trace()
@@ -91,16 +105,19 @@ class Coordinator:
         steps = [owned for r in self.net.rounds for time in range(r.times) for owned in r.fetches(time)]
         self.queue = [(i, step) for step, owned in enumerate(steps) for i in owned]
         numels = self.net.numels
-        self.passed = [0, *accumulate([sum([numels[i] for i in owned]) for owned in steps])]
+        calls = [call for r in self.net.rounds for call in r.calls * r.times if call.kind == FETCH]
+        self.passed = [0, *accumulate([0 if c.is_whole else sum([numels[i] for i in c.owned]) for c in calls])]
         self.uses: dict[int, list[int]] = {}
         for index, step in self.queue:
             self.uses.setdefault(index, []).append(step)
+        self.traversed = [0, *accumulate([call.below for call in calls])]
+        self.turn = next((step for step, call in enumerate(calls) if call.phase == BACKWARD), len(calls))
 
     def begin_backward(self) -> Live:
         """What is there after the last module of forward."""
         self.phase, self.spot = "backward", (END, 0)
         self._now()
-        return self.best["backward"][self.spot]
+        return self.best["backward"][self.spot][When()]
 
     def at_head(self) -> None:
         self.spot = (END, 0)
@@ -108,7 +125,7 @@ class Coordinator:
 
     def call(self, call: Call, shift: int, step: int) -> None:
         """One call of a module; ``shift`` and ``step`` are what its round has moved on by."""
-        kind, phase, path, owned, spot = call
+        kind, phase, path, owned, spot = call[:5]
         if shift and owned:
             owned = tuple([i + shift for i in owned])
         before = self.spot
@@ -120,15 +137,16 @@ class Coordinator:
             number = self.spot[0]
             self.spot = (number, AFTER) if self.phase == "forward" else (number, BETWEEN) if number else (START, 0)
         if self.spot != before:
+            self.made = 0
             self._now()
         if kind == FETCH:
             self._fetch(phase, path, owned)
         elif kind == RELEASE:
-            self._release(phase, path, owned)
+            self._release(phase, path, owned, call.is_whole)
         else:
             for index in owned:
                 if self.net.trains[index]:
-                    self._gradient(index, kind == HALF)
+                    self._gradient(index, kind)
 
     def end(self) -> None:
         self.spot = (START, 0)  # backward is over
@@ -137,20 +155,22 @@ class Coordinator:
             self.active.pop(index, None)
             self._free(index)
 
-    def _see(self, phase: str, gradients: int = 0, reduced: int = 0, copied: int = 0, largest: int = 0) -> None:
+    def _see(
+        self, phase: str, arrives: bool, gradients: int = 0, reduced: int = 0, copied: int = 0, largest: int = 0
+    ) -> None:
         """A moment; ``gradients`` beside those that are counted."""
         group = self.setting.hpz
         secondary = self.cut if group > 1 else 0
         gradients += self.gradients
-        best = self.best[phase].get(self.spot)
+        here = self.best[phase].setdefault(self.spot, {})
+        when = When(self.made, arrives, largest)
+        best = here.get(when)
         size = self.gathered + self.flats + gradients + copied + secondary // group
         if best is None or size > best.size:
-            self.best[phase][self.spot] = Live(
-                self.gathered, self.flats, gradients, reduced, copied, largest, secondary, group, size
-            )
+            here[when] = Live(self.gathered, self.flats, gradients, reduced, copied, largest, secondary, group, size)
 
-    def _now(self) -> None:
-        self._see(self.phase)
+    def _now(self, arrives: bool = False) -> None:
+        self._see(self.phase, arrives)
 
     # fetch_sub_module
     def _fetch(self, phase: str, path: str, owned: tuple[int, ...]) -> None:
@@ -214,12 +234,12 @@ class Coordinator:
             self.flats -= handle[1]
 
     # release_sub_module
-    def _release(self, phase: str, path: str, owned: tuple[int, ...]) -> None:
+    def _release(self, phase: str, path: str, owned: tuple[int, ...], is_whole: bool) -> None:
         for index in owned:
             self.active[index].discard(path)
             if index not in self.persist and self.recent.get(index, -1) <= self.step:
-                near = self.is_near(index, self.step)
-                self.asked.append((index, self.step, near))
+                near = self.is_near(index, self.step, is_whole)
+                self.asked.append((index, self.step, is_whole, near))
                 if not near:
                     self._free(index)
         if self.recomputed and phase == BACKWARD:
@@ -227,11 +247,18 @@ class Coordinator:
                 self._free(index)
             self.recomputed.clear()
 
-    def is_near(self, index: int, step: int) -> bool:
-        """``__params_to_release``: used again before ``max_reuse`` elements have passed."""
-        uses = self.uses[index]
+    def is_near(self, index: int, step: int, is_whole: bool = False) -> bool:
+        """``__params_to_release``: used again before ``max_reuse`` elements have passed.
+
+        It counts what a module that is passed owns itself: of whole modules, nothing. For a whole module it looks into
+        each: blocks and what is inside them count both, and backward begins with the model, which has every parameter.
+        """
+        uses, passed = self.uses[index], self.traversed if is_whole else self.passed
         coming = bisect_left(uses, step)
-        distance = self.passed[uses[coming]] - self.passed[step] if coming < len(uses) else NO_REUSE
+        use = uses[coming] if coming < len(uses) else -1
+        if is_whole and step <= self.turn < use:
+            use = self.turn
+        distance = passed[use] - passed[step] if use >= 0 else NO_REUSE
         return distance < self.setting.max_reuse
 
     def _free(self, index: int) -> None:
@@ -247,15 +274,19 @@ class Coordinator:
         self.num_available -= self.net.numels[index]
 
     # reduce_independent_p_g_buckets_and_remove_grads
-    def _gradient(self, index: int, is_half: bool) -> None:
+    def _gradient(self, index: int, kind: str) -> None:
         numel = self.net.numels[index]
         if index in self.halves:  # autograd adds the two: three tensors
-            self._see(self.phase, 2 * numel)
-        self.gradients += 0 if index in self.halves else numel
-        self._now()
-        if is_half:
-            self.halves.add(index)
+            self._see(self.phase, True, 2 * numel)
+        if index not in self.halves and index not in self.waiting:
+            self.gradients += numel
+            self.made += numel
+        self._now(True)
+        if kind in (HALF, MADE):
+            (self.halves if kind == HALF else self.waiting).add(index)
+            self._now()
             return
+        self.waiting.discard(index)
         if self.elements + numel > self.setting.bucket and self.elements:
             self._flush()
         if self.setting.contiguous and self.elements + numel <= self.setting.bucket:
@@ -264,6 +295,7 @@ class Coordinator:
             self.bucket.append(-1 - index)  # stays a tensor of its own until the bucket is reduced
         self.bucket.append(index)
         self.elements += numel
+        self._now()
 
     def _flush(self) -> None:
         members = [i for i in self.bucket if i >= 0]
@@ -271,7 +303,7 @@ class Coordinator:
             return
         sizes = [self.net.numels[i] for i in members]
         copied = self.elements if len(members) > 1 else 0
-        self._see("reduce", 0, self.elements, copied, max(sizes))
+        self._see("reduce", True, 0, self.elements, copied, max(sizes))
         self.gradients -= sum(self.net.numels[-1 - i] for i in self.bucket if i < 0)
         self.bucket, self.elements = [], 0
         self.flushes += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-from estimators.engines.zero_coordinator import Coordinator, Live, Setting
+from estimators.engines.zero_coordinator import Coordinator, Live, Setting, When
 from estimators.engines.zero_fold import replay
 from estimators.engines.zero_layout import AFTER, BETWEEN, Spot
 from estimators.engines.zero_modules import modules
@@ -18,16 +18,18 @@ from estimators.model.spec import ModelSpec
 from estimators.sites import END, START
 from estimators.values import dataclass
 
+Found = tuple[Spot, When, Live]
+
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
     """Moments of a micro-step."""
 
     persistent: tuple[int, ...]  # elements of each parameter that stays gathered
-    forward: tuple[tuple[Spot, Live], ...]  # at each place that can be the largest, in the order of time
+    forward: tuple[Found, ...]  # at each place that can be the largest, in the order of time
     loss: Live  # after the last module of forward
-    backward: tuple[tuple[Spot, Live], ...]
-    reduce: tuple[tuple[Spot, Live], ...]
+    backward: tuple[Found, ...]
+    reduce: tuple[Found, ...]
 
 
 @lru_cache(maxsize=1024)
@@ -36,19 +38,21 @@ def fetched(model: ModelSpec, setting: Setting, folded: bool = True) -> Fetched:
     state = Coordinator(modules(model, setting.recompute, folded), setting)
     loss = replay(state)
     kept = tuple(state.net.numels[i] for i in sorted(state.persist))
-    forward = tuple(reversed(rising(reversed(state.best["forward"].items()))))
-    backward, reduce = (rising(state.best[name].items()) for name in ("backward", "reduce"))
-    return Fetched(kept, forward, loss, backward, reduce)
+    forward, backward, reduce = (
+        [(spot, when, live) for spot, here in state.best[name].items() for when, live in here.items()]
+        for name in ("forward", "backward", "reduce")
+    )
+    return Fetched(kept, tuple(reversed(rising(reversed(forward)))), loss, rising(backward), rising(reduce))
 
 
-def rising(moments: Iterable[tuple[Spot, Live]]) -> tuple[tuple[Spot, Live], ...]:
-    """Where activations shrink from moment to moment, only one that exceeds all before it can be the largest."""
-    kept: list[tuple[Spot, Live]] = []
-    most = -1
-    for spot, live in moments:
+def rising(moments: Iterable[Found]) -> tuple[Found, ...]:
+    """Where activations shrink from block to block, only a moment that exceeds all before it can be the largest."""
+    kept: list[Found] = []
+    most: dict[When, int] = {}
+    for spot, when, live in moments:
         apart = spot[0] in (START, END) or spot[1] in (AFTER, BETWEEN)  # less or more of the network than in a block
-        if apart or live.size > most:
-            kept.append((spot, live))
+        if apart or live.size > most.get(when, -1):
+            kept.append((spot, when, live))
         if not apart:
-            most = max(most, live.size)
+            most[when] = max(most.get(when, -1), live.size)
     return tuple(kept)

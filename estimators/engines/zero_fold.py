@@ -102,7 +102,7 @@ class _Blocks:
 
     def skip(self, state: Coordinator, time: int) -> int:
         """Put the state behind the blocks from ``time`` on that repeat the one before; how many those are."""
-        touched = {*state.freed, *(index for index, _, _ in state.asked)}
+        touched = {*state.freed, *(index for index, *_ in state.asked)}
         if not all(self.low <= index <= self.high for index in touched):
             return 0
         most, count = self.of.times - time, 0
@@ -119,9 +119,9 @@ class _Blocks:
     def _repeats(self, state: Coordinator, later: int) -> bool:
         """Whether the block so many behind the last one answers its questions in the same way."""
         shift, steps = later * self.of.shift, later * self.steps
-        return all(state.is_near(index + shift, step + steps) == near for index, step, near in state.asked) and all(
-            (index + shift not in state.secondary) == is_new for index, is_new in state.freed.items()
-        )
+        return all(
+            state.is_near(index + shift, step + steps, is_whole) == near for index, step, is_whole, near in state.asked
+        ) and all((index + shift not in state.secondary) == is_new for index, is_new in state.freed.items())
 
     def _record(self, state: Coordinator, count: int) -> None:
         """The moments of the last block are those of the next ``count``."""
@@ -130,7 +130,7 @@ class _Blocks:
             seen = state.best[phase]
             if state.spot in seen:
                 here = seen[state.spot]
-                seen.update(((number, index + later * self.of.step), here) for later in range(1, count + 1))
+                seen.update(((number, index + later * self.of.step), dict(here)) for later in range(1, count + 1))
 
     def _move(self, state: Coordinator, count: int) -> None:
         """The state after ``count`` more blocks."""

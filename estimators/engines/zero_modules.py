@@ -13,33 +13,30 @@ from itertools import groupby
 from operator import attrgetter
 
 from estimators.engines.zero_layout import Spot, execution_order
+from estimators.engines.zero_leaves import SILENT, Leaf, containers, elements_below, leaf_in, leaves_of, with_silent
 from estimators.model.spec import ModelSpec, Part
 from estimators.values import NamedTuple, dataclass
 
 FETCH, RELEASE, GRADIENT, HALF = "fetch", "release", "gradient", "half of a tied gradient"
+MADE = "gradient that waits for its leaf module"
 FORWARD, BACKWARD, RECOMPUTE = "forward", "backward", "recompute"
-# Dictionaries of adapters: they have no forward of their own.
 # Siblings that read the same input: a gradient of one does not reach the other.
 _PARALLEL = ("q_proj", "k_proj", "v_proj", "q_norm", "k_norm", "gate_proj", "up_proj")
-_NOT_CALLED = ("lora_A", "lora_B", "lora_dropout", "lora_embedding_A", "lora_embedding_B", "lora_magnitude_vector")
-
-
-class Leaf(NamedTuple):
-    """A module without children, the parameters that it owns, and the block around it."""
-
-    path: str
-    owned: tuple[int, ...]
-    block: str
 
 
 class Call(NamedTuple):
-    """One event: a module is fetched or released, or the gradients of its parameters arrive."""
+    """One event: a module is fetched or released, or the gradients of its parameters arrive.
+
+    ``below``: where a model has whole modules, elements of everything inside a module that is fetched.
+    """
 
     kind: str
     phase: str
     path: str
     owned: tuple[int, ...]
     spot: Spot | None = None  # the block around it; None outside blocks, and for modules around blocks
+    is_whole: bool = False
+    below: int = 0
 
 
 class Round(NamedTuple):
@@ -84,6 +81,7 @@ def modules(model: ModelSpec, recompute: bool, folded: bool = True) -> Modules:
     roots: dict[str, int] = {}
     spots: dict[str, Spot] = {}
     number = -1
+    silent = {path: name for part in model.blocks for path, name in SILENT.get(part.class_name, {}).items()}
     for part in model.parts:
         order, start = execution_order(part), len(numels)
         number += part.is_block
@@ -96,21 +94,41 @@ def modules(model: ModelSpec, recompute: bool, folded: bool = True) -> Modules:
                 spots[block] = (number, index)
             else:
                 roots.update((name, base + i) for i, name in enumerate(names))
-            by_part[-1].extend(_leaves(names, [base + i for i in order], base, block))
+            whole = leaf_in(part)
+            found = leaves_of(names, [base + i for i in order], base, block, whole and f"{block}.{whole}")
+            by_part[-1].extend(with_silent(found, block, silent))
         numels.extend([p.numel for p in part.parameters] * part.count)
         trains.extend([p.trainable for p in part.parameters] * part.count)
     leaves = _in_order(model, by_part)
     heads = [Leaf(name.rpartition(".")[0], (roots[to],), "") for name, to in model.tied.items() if to in roots]
     tied = {roots[to] for to in model.tied.values() if to in roots}
     places: dict[str, Spot | None] = {}
+    below = _below(model, leaves, numels)
     calls = []
     tower = frozenset(leaf.path for at in model.tower for leaf in by_part[at])
-    for kind, phase, path, owned, _ in _Calls([*leaves, *heads], trains, tied, tower, _readers(model)).all(recompute):
+    for call in _Calls([*leaves, *heads], trains, tied, tower, _readers(model)).all(recompute):
+        path = call.path
         if path not in places:
             places[path] = spots.get(_block_of(path, spots))
-        calls.append(Call(kind, phase, path, owned, places[path]))
+        size = below.get(path, 0) if call.kind == FETCH else 0
+        calls.append(call._replace(spot=places[path], below=size))
     rounds = _rounds(calls, model) if folded else (Round(tuple(calls)),)
     return Modules(tuple(numels), tuple(trains), rounds) if rounds else modules(model, recompute, False)
+
+
+def _below(model: ModelSpec, leaves: list[Leaf], numels: list[int]) -> dict[str, int]:
+    """Elements inside each module; nothing for models without whole modules, for which nobody asks."""
+    found: dict[str, int] = {}
+    if not any(leaf.is_whole for leaf in leaves):
+        return found
+    for leaf in leaves:
+        size = found[leaf.path] = sum([numels[i] for i in leaf.owned])
+        for path in containers(leaf.path):
+            if leaf.block and path.startswith(leaf.block):
+                found[path] = found.get(path, 0) + size
+            elif path not in found:
+                found[path] = elements_below(model, path)
+    return found
 
 
 def _shown(part: Part) -> Sequence[int]:
@@ -148,8 +166,8 @@ def _moved(calls: list[Call], shift: int, spot: Spot, named: list[Call]) -> list
     if len(named) != len(calls):
         return []
     return [
-        Call(kind, phase, other.path, tuple([i + shift for i in owned]), spot)
-        for (kind, phase, _, owned, _), other in zip(calls, named, strict=True)
+        call._replace(path=other.path, owned=tuple([i + shift for i in call.owned]), spot=spot)
+        for call, other in zip(calls, named, strict=True)
     ]
 
 
@@ -187,34 +205,6 @@ def _in_order(model: ModelSpec, by_part: Sequence[list[Leaf]]) -> list[Leaf]:
     return leaves
 
 
-def _leaves(names: list[str], order: list[int], base: int, block: str) -> Iterator[Leaf]:
-    """Modules that own parameters, in the order in which they run, and the silent ones that are called between."""
-    path = ""
-    owned: list[int] = []
-    for number in [*order, -1]:
-        here = names[number - base].rpartition(".")[0] if number >= 0 else ""
-        if here != path and owned:
-            if ".lora_A." in path:
-                yield Leaf(path.replace(".lora_A.", ".lora_dropout."), (), block)
-            yield Leaf(path, tuple(sorted(owned)), block)
-            gate, _, _ = path.partition(".gate_proj")
-            if gate != path and not here.startswith(gate + ".gate_proj"):
-                yield Leaf(gate + ".act_fn", (), block)
-            owned = []
-        path = here
-        owned.append(number)
-
-
-def _containers(path: str) -> list[str]:
-    """Modules around a module, outermost first; a list of modules (a number follows) is none."""
-    pieces = path.split(".")
-    found = [""]
-    for depth in range(1, len(pieces)):
-        if not pieces[depth].isdigit() and pieces[depth - 1] not in _NOT_CALLED:
-            found.append(".".join(pieces[:depth]))
-    return found
-
-
 class _Calls:
     """Walks the leaves; a container opens before its first leaf and closes behind its last."""
 
@@ -227,7 +217,7 @@ class _Calls:
         readers: frozenset[str],
     ) -> None:
         self.leaves, self.trains, self.tied, self.tower, self.readers = leaves, trains, tied, tower, readers
-        self.around = {leaf.path: _containers(leaf.path) for leaf in leaves}
+        self.around = {leaf.path: containers(leaf.path) for leaf in leaves}
         if tower:  # words are looked up by the model around the language model, which is not called yet
             self.around[leaves[0].path] = self.around[leaves[0].path][:-1]
         # peft's layers ask for the dtype of lora_A: DeepSpeed makes it an external parameter of the layer
@@ -241,8 +231,8 @@ class _Calls:
         open_: list[str] = []
         for leaf in self.leaves:
             yield from self._move(open_, self.around[leaf.path], FORWARD)
-            yield Call(FETCH, FORWARD, leaf.path, leaf.owned)
-            yield Call(RELEASE, FORWARD, leaf.path, leaf.owned)
+            yield Call(FETCH, FORWARD, leaf.path, leaf.owned, is_whole=leaf.is_whole)
+            yield Call(RELEASE, FORWARD, leaf.path, leaf.owned, is_whole=leaf.is_whole)
         yield from self._move(open_, [], FORWARD)
         yield from self._backward(recompute)
 
@@ -268,14 +258,16 @@ class _Calls:
             if leaf.path not in reached:
                 continue
             yield from self._move(open_, self.around[leaf.path], BACKWARD)
-            yield Call(FETCH, BACKWARD, leaf.path, leaf.owned)
+            yield Call(FETCH, BACKWARD, leaf.path, leaf.owned, is_whole=leaf.is_whole)
             if recompute and leaf.block and leaf.block != block:
                 yield from self._recomputed(leaf.block)
             block = leaf.block
             half = leaf.path != first and self.tied.intersection(leaf.owned)
+            if leaf.is_whole:
+                yield Call(MADE, BACKWARD, leaf.path, leaf.owned[::-1])
             yield Call(HALF if half else GRADIENT, BACKWARD, leaf.path, leaf.owned)
             if leaf.path in self.fed:
-                yield Call(RELEASE, BACKWARD, leaf.path, leaf.owned)
+                yield Call(RELEASE, BACKWARD, leaf.path, leaf.owned, is_whole=leaf.is_whole)
 
     def _reached(self, recompute: bool) -> set[str]:
         """Modules whose output needs a gradient: the hooks of the others never fire.
@@ -313,6 +305,6 @@ class _Calls:
         open_: list[str] = []
         for leaf in leaves:
             yield from self._move(open_, [c for c in self.around[leaf.path] if c.startswith(block + ".")], RECOMPUTE)
-            yield Call(FETCH, RECOMPUTE, leaf.path, leaf.owned)
+            yield Call(FETCH, RECOMPUTE, leaf.path, leaf.owned, is_whole=leaf.is_whole)
             if leaf is not leaves[-1]:
-                yield Call(RELEASE, RECOMPUTE, leaf.path, leaf.owned)
+                yield Call(RELEASE, RECOMPUTE, leaf.path, leaf.owned, is_whole=leaf.is_whole)

@@ -1,0 +1,107 @@
+"""The modules of a block as ZeRO-3 hooks them, and what names of parameters do not say about them.
+
+Mixtures of experts that it takes for one module: gathered whole, no hooks inside, gradients reduced together. Source:
+deepspeed/runtime/zero/leaf_module_config.py (``DEFAULT_LEAF_MODULE_CLASSES``), engine.py
+(``apply_zero_leaf_module_config``), stage3.py (``reduce_leaf_module_grads``).
+
+Modules without parameters: each is a step of the trace, at which the coordinator prefetches as much again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from estimators.model.spec import ModelSpec, Part
+from estimators.values import NamedTuple
+
+# Class of a block -> the place in it of the class that DeepSpeed names in full; classes derived from that are not named
+_PLACES: Mapping[str, str] = {
+    "MixtralDecoderLayer": "mlp",
+    "Qwen2MoeDecoderLayer": "mlp",
+    "Qwen3MoeDecoderLayer": "mlp",
+}
+
+# Class of a block -> modules without parameters, by the one in front (transformers/models/gpt2/modeling_gpt2.py)
+SILENT: Mapping[str, Mapping[str, str]] = {
+    "GPT2Block": {
+        "attn.c_proj": "attn.resid_dropout", "mlp.c_fc": "mlp.act", "mlp.c_proj": "mlp.dropout",
+        "transformer.wpe": "transformer.drop",
+    },
+}  # fmt: skip
+# Dictionaries of adapters: they have no forward of their own.
+_NOT_CALLED = ("lora_A", "lora_B", "lora_dropout", "lora_embedding_A", "lora_embedding_B", "lora_magnitude_vector")
+
+
+class Leaf(NamedTuple):
+    """A module without children, the parameters that it owns, and the block around it.
+
+    ``is_whole``: it has children, but DeepSpeed takes it for one module.
+    """
+
+    path: str
+    owned: tuple[int, ...]
+    block: str
+    is_whole: bool = False
+
+
+def leaf_in(part: Part) -> str:
+    """Where a block has such a module; nothing for other blocks, and for dense layers between mixtures."""
+    place = _PLACES.get(part.class_name, "")
+    experts = f"{place}.experts."
+    return place if place and any(p.name.startswith(experts) for p in part.parameters) else ""
+
+
+def elements_below(model: ModelSpec, path: str) -> int:
+    """Of a module around blocks: elements of all parameters inside."""
+    stem = f"{path}." if path else ""
+    return sum(
+        part.count * p.numel
+        for part in model.parts
+        for p in part.parameters
+        if f"{part.prefix}.{p.name}".lstrip(".").startswith(stem)
+    )
+
+
+def with_silent(leaves: Iterator[Leaf], block: str, silent: Mapping[str, str]) -> Iterator[Leaf]:
+    """Modules with those behind them that own nothing."""
+    stem = f"{block}." if block else ""
+    for leaf in leaves:
+        yield leaf
+        if behind := silent.get(leaf.path[len(stem) :]):
+            yield Leaf(stem + behind, (), block)
+
+
+def leaves_of(names: list[str], order: list[int], base: int, block: str, whole: str) -> Iterator[Leaf]:
+    """Modules that own parameters, in the order in which they run, and the silent ones that are called between.
+
+    ``whole``: one that is taken with all inside it.
+    """
+    path = ""
+    owned: list[int] = []
+    for number in [*order, -1]:
+        here = names[number - base].rpartition(".")[0] if number >= 0 else ""
+        if whole and f"{here}.".startswith(f"{whole}."):
+            here = whole
+        if whole and path == whole != here:
+            yield Leaf(path, tuple(sorted(owned)), block, True)
+            owned = []
+        elif here != path and owned:
+            if ".lora_A." in path:
+                yield Leaf(path.replace(".lora_A.", ".lora_dropout."), (), block)
+            yield Leaf(path, tuple(sorted(owned)), block)
+            gate, _, _ = path.partition(".gate_proj")
+            if gate != path and not here.startswith(gate + ".gate_proj"):
+                yield Leaf(gate + ".act_fn", (), block)
+            owned = []
+        path = here
+        owned.append(number)
+
+
+def containers(path: str) -> list[str]:
+    """Modules around a module, outermost first; a list of modules (a number follows) is none."""
+    pieces = path.split(".")
+    found = [""]
+    for depth in range(1, len(pieces)):
+        if not pieces[depth].isdigit() and pieces[depth - 1] not in _NOT_CALLED:
+            found.append(".".join(pieces[:depth]))
+    return found
