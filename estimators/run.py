@@ -11,6 +11,10 @@ from estimators.strategy import Strategy
 from estimators.values import cached_property, dataclass, field
 from estimators.workload import DTYPE_BYTES, Workload
 
+# Classes of transformers whose ``_supports_sdpa`` is False (5.24): asked for nothing they run eager
+# (modeling_utils.py ``get_correct_attn_implementation``). Gemma-2 caps its scores, GPT-OSS has sinks.
+ONLY_EAGER = frozenset({"bloom", "deberta-v2", "gemma2", "gpt_neo", "gpt_oss", "mpt"})
+
 
 @dataclass(frozen=True, eq=False)
 class Settings:
@@ -74,6 +78,13 @@ class Run:
             return min(int(self.settings.knobs["shard"]), self.ranks)
         mics = self.settings.knobs.get("mics")
         return min(int(mics), self.ranks) if mics else self.ranks
+
+    @property
+    def attention(self) -> str:
+        """The implementation that runs: eager in place of sdpa where transformers has none for the model."""
+        asked = self.workload.attention
+        refused = self.model.family in ONLY_EAGER and self.workload.stack != "litgpt"
+        return "eager" if asked == "sdpa" and refused else asked
 
     def dtype_of(self, parameter: Parameter) -> str:
         """dtype in which the engine stores a parameter between uses."""

@@ -74,7 +74,7 @@ def _question(run: Run) -> Question:
     precision = Precision(stored, casts, "", run.strategy.engine in ("fsdp1", "fsdp2"), late)
     padding = "right" if run.model.family in MASKS_IMAGES else work.padding
     kernels = Kernels(
-        work.attention,
+        run.attention,
         work.loss == "fused" and work.stack in LIGER_EVERYWHERE and run.model.family in FAMILIES,
         run.model.family not in APART, padding,
         library="litgpt" if work.stack == "litgpt" and work.method in LITGPT_METHODS else "transformers",

@@ -71,8 +71,8 @@ def micro_flops(run: Run) -> Flops:
     """
     load = run.workload
     again, attention_again = RECOMPUTED[load.checkpointing]
-    skips = load.attention != "eager" and load.padding == "none"
-    passes = BACKWARD_ATTENTION if load.attention != "eager" else 2.0
+    skips = run.attention != "eager" and load.padding == "none"
+    passes = BACKWARD_ATTENTION if run.attention != "eager" else 2.0
     sums = [0.0] * 6
     for stream in streams(run).streams:
         work, tokens = stream.work, load.micro_batch * stream.rows * stream.length

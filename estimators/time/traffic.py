@@ -42,7 +42,7 @@ def traffic(run: Run) -> Traffic:
         work, tokens = stream.work, load.micro_batch * stream.rows * stream.length
         ends += 2.0 * tokens * work.moved * (2 if settings.compute_dtype == "fp32" else 1)
         quantised += work.quantised
-        if load.attention == "eager":
+        if run.attention == "eager":
             scores += float(tokens) * stream.length * sum(layers * heads for layers, heads, _, _, _ in work.pairs)
     text = found[0]
     logits = float(load.micro_batch * text.rows * text.length) * text.work.vocabulary

@@ -35,7 +35,7 @@ def arguments(run: Run) -> dict[str, Any]:
     return {
         "base_model": source_of(run.model),
         "trust_remote_code": run.model.shapes == "formula",
-        "attn_implementation": hugging_face.ATTENTION[work.attention],
+        "attn_implementation": hugging_face.ATTENTION[run.attention],
         "datasets": [{"path": samples.FILE, "ds_type": "json", "type": "completion", "field": "text"}],
         "dataset_prepared_path": "prepared",
         "val_set_size": 0,

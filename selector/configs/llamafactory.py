@@ -33,7 +33,7 @@ def arguments(run: Run) -> dict[str, Any]:
     return {
         "model_name_or_path": source_of(run.model),
         "trust_remote_code": run.model.shapes == "formula",
-        "flash_attn": ATTENTION[work.attention],
+        "flash_attn": ATTENTION[run.attention],
         "disable_gradient_checkpointing": work.checkpointing == "none",
         "use_reentrant_gc": False,
         "stage": "pt",

@@ -145,7 +145,7 @@ def constants(estimate: Estimate) -> dict[str, Any]:
 
 def _workload(estimate: Estimate) -> dict[str, Any]:
     run, work, settings = estimate.run, estimate.run.workload, estimate.run.settings
-    attention = {"flash": "flash_attention_2"}.get(work.attention, work.attention)
+    attention = {"flash": "flash_attention_2"}.get(run.attention, run.attention)
     return {
         "MODEL": source_of(run.model), "AUTO_CLASS": auto_class(run.model),
         "TRUST_REMOTE_CODE": run.model.shapes == "formula", "LOAD_DTYPE": DTYPES[settings.load_dtype],

@@ -46,7 +46,7 @@ def arguments(run: Run) -> dict[str, Any]:
     return {
         **_model(run),
         "torch_dtype": DTYPES[run.settings.load_dtype],
-        "attn_impl": hugging_face.ATTENTION[run.workload.attention],
+        "attn_impl": hugging_face.ATTENTION[run.attention],
         "dataset": [samples.FILE],
         "split_dataset_ratio": 0,
         "add_version": False,  # checkpoints/checkpoint-N, and no folder of its own for each start

@@ -10,6 +10,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
+from estimators.memory import resolve
 from tests.activations.cells import (
     Cell,
     checkpointing_differences,
@@ -90,6 +91,15 @@ def test_head_equals_the_real_one(cell: Cell, wrapped: dict[str, Any]) -> None:
 def test_checkpointed_block_equals_the_real_one(precision: str, reentrant: bool) -> None:
     cell = Cell("llama", FAMILIES["llama"], precision=precision)
     assert checkpointing_differences(cell, reentrant, tolerance=0.06 if reentrant else 0.005) == {}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_eager_where_transformers_has_no_sdpa(family: str) -> None:
+    import transformers
+
+    run = resolve({"model_type": family, **FAMILIES[family]}, "1xH100", "single", seq_len=64)
+    supported = getattr(transformers, run.model.class_name)._supports_sdpa
+    assert run.attention == ("sdpa" if supported else "eager")
 
 
 def test_quantised_block_equals_the_real_one() -> None:

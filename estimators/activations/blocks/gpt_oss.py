@@ -50,6 +50,7 @@ def eager(b: Builder, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     heads = q.shape[1]
     keys, values = b.repeat_kv(k, heads), b.repeat_kv(v, heads)
     weights = b.scale(b.matmul(q, keys, (*q.shape[:-1], keys.shape[2]), "scores"), "scaled scores")
+    b.given("mask of the other layers", (1, 1, "S", "S"))  # with a window and without: both are made
     weights = b.add(weights, b.given("mask", (1, 1, "S", "S")), "masked scores")
     weights = probabilities(b, weights)
     output = b.matmul(weights, values, (*q.shape[:-1], v.shape[-1]), "attention output")

@@ -22,6 +22,7 @@ def gemma3(b: Builder, hidden: Tensor) -> Tensor:
 
 def _gemma(b: Builder, hidden: Tensor, attend: object) -> Tensor:
     assert callable(attend)
+    both_masks(b)
     residual = hidden
     hidden = b.gemma_norm(hidden, "input_layernorm")
     hidden = attend(hidden)
@@ -33,6 +34,13 @@ def _gemma(b: Builder, hidden: Tensor, attend: object) -> Tensor:
     hidden = gated_mlp(b, hidden)
     hidden = b.gemma_norm(hidden, "post_feedforward_layernorm")
     return b.add(residual, hidden)
+
+
+def both_masks(b: Builder) -> None:
+    """The model makes a mask for layers with a window and one for those without, whatever the length of the sequence
+    (modeling_gemma2.py, modeling_gemma3.py: ``causal_mask_mapping``)."""
+    if b.kernels.attention == "eager":
+        b.given("mask of the other layers", ("B" if b.kernels.padding == "right" else 1, 1, "S", "S"))
 
 
 def glm4(b: Builder, hidden: Tensor) -> Tensor:
