@@ -18,9 +18,8 @@ def needy_ranks(run: Run) -> tuple[int, ...]:
 
     Of a sharded tensor the first rank never holds less than the others. ZeRO-1 and 2 cut all parameters as one vector
     and keep a gradient whole when any of it is the rank's (stage_1_and_2.py, ``get_flat_partition``): another rank may
-    hold more when they step, while the first, which has the embedding and whose gradients come last, may in backward.
-    With an optimizer on the host the copy of one gradient for its norm may be most of all, and the last rank makes that
-    of the head while the logits are there.
+    hold more when they step, while the first, which has the embedding and whose gradients come last, may in backward,
+    and the last, which has the head and whose share comes first, when all activations are there.
     """
     if run.strategy.stage not in (1, 2):
         return (0,)
@@ -32,8 +31,7 @@ def needy_ranks(run: Run) -> tuple[int, ...]:
         return sum(end - start for start, end in pairwise([0, *ends]) if start < high and end > low)
 
     most = max(range(run.ranks), key=held)
-    last = run.ranks - 1 if run.strategy.optimizer else 0
-    return tuple(dict.fromkeys((0, most, last)))
+    return tuple(dict.fromkeys((0, most, run.ranks - 1)))
 
 
 def build(run: Run) -> torch.nn.Module:

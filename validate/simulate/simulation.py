@@ -12,6 +12,7 @@ from functools import partial
 import numpy
 
 from estimators.run import Run
+from estimators.workload import DTYPE_BYTES
 from validate.cells.deepspeed_engine import on_cpu
 from validate.depth import at_depth, depth_of, period_of
 from validate.simulate.fold import Depth, NotFoldable, folded
@@ -63,6 +64,12 @@ def simulate(run: Run, *, layers: int | None = None, steps: int | None = None, f
     engine allows it and it saves time). Raises ``NotImplementedError`` for what cannot be simulated, in words.
     """
     started, cpu = time.monotonic(), _cpu_seconds()
+    both = 2 * run.model.num_params * DTYPE_BYTES[run.settings.compute_dtype]  # parameters, and the flat copy of them
+    if run.strategy.stage in (1, 2) and run.strategy.optimizer and both > run.cluster.gpu.memory_bytes:
+        raise NotImplementedError(
+            "DeepSpeed flattens these parameters in host RAM: two copies do not fit the GPU, and the CPU that stands for "
+            "it here cannot tell the two places apart"
+        )
     full = depth_of(run.model)
     steps = steps or (STEPS_STAGE_3 if run.strategy.stage == 3 else STEPS)
     depths = _depths(run)
