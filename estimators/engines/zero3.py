@@ -17,6 +17,7 @@ from estimators.engines.zero_fetch import Fetched, fetched
 from estimators.engines.zero_layout import AFTER, BETWEEN, Spot, buffer_bytes, frozen_bytes, shards, trainable
 from estimators.engines.zero_offload import host3, on_gpu
 from estimators.engines.zero_reduce import NORM_BYTES
+from estimators.engines.zero_views import kept_views
 from estimators.model.spec import ModelSpec
 from estimators.result import Term
 from estimators.run import Run
@@ -35,19 +36,19 @@ def moments(run: Run) -> Moments:
     fixed = (*_shards(run, sizes, n), *_optimizer(run, sizes, groups), *_gradients(run, sizes, n))
     held = plus(fixed, *_states(run, sizes, groups))
 
-    def gathered(now: Live) -> Terms:
-        return plus(held, *_live(run, sizes, n, now, live, small))
+    def gathered(now: Live, spot: Spot = (END, 0), forward: bool = False) -> Terms:
+        return plus(held, *_live(run, sizes, n, now, live, small), *_views(run, sizes, spot, forward))
 
-    forward = [(_ahead(run.model, spot), gathered(now)) for spot, _, now in live.forward if spot[0] != END]
+    forward = [(_ahead(run.model, spot), gathered(now, spot, True)) for spot, _, now in live.forward if spot[0] != END]
     head = [(HEAD, gathered(now)) for spot, _, now in live.forward if spot[0] == END]
     start = (Site("backward", END, 0, "during", "early"), gathered(live.loss))
     return {
         "load": outside(_load(run, sizes, n, groups, fixed)),
         "forward": forward,
         "loss": [(LOSS, gathered(live.loss)), *head],
-        "backward": [start, *((_at(spot, when, sizes), gathered(now)) for spot, when, now in live.backward)],
+        "backward": [start, *((_at(spot, when, sizes), gathered(now, spot)) for spot, when, now in live.backward)],
         "reduce": [
-            (_reduced_at(spot, when, sizes), plus(held, *terms))
+            (_reduced_at(spot, when, sizes), plus(held, *terms, *_views(run, sizes, spot, False)))
             for spot, when, now in live.reduce
             for terms in _reduce(run, sizes, n, now, live, small)
         ],
@@ -218,6 +219,12 @@ def _live(run: Run, sizes: Sizes, n: int, now: Live, live: Fetched, small: Term)
         Term("gradients being collected", "gradients", now.gradients * sizes.element,
              f"{now.gradients:,} elements x {sizes.element} B: the one just computed, or larger than the bucket"),
     )  # fmt: skip
+
+
+def _views(run: Run, sizes: Sizes, spot: Spot, forward: bool) -> Terms:
+    kept = kept_views(run, spot, forward)
+    how = f"{kept:,} elements of experts let go, of which autograd keeps views, x {sizes.element} B"
+    return (Term("weights that autograd keeps", "params", kept * sizes.element, how),) if kept else ()
 
 
 def _reduce(run: Run, sizes: Sizes, n: int, now: Live, live: Fetched, small: Term) -> list[Terms]:
