@@ -38,6 +38,8 @@ def fake_world(
         table = fake_impls.op_implementations_dict
         stack.enter_context(_replaced(table, torch.ops.aten._local_scalar_dense.default, _scalar))
         stack.enter_context(_replaced(table, torch.ops.aten._grouped_mm.default, _grouped_mm))
+        if engine == "fsdp1":
+            stack.enter_context(_patched(FakeTensor, "data_ptr", _address))
         if engine == "deepspeed":
             stack.enter_context(_deepspeed(free_bytes))
         yield FakeTensorMode(allow_non_fake_inputs=True)
@@ -120,6 +122,12 @@ def _scalar(mode: Any, func: Any, tensor: Any) -> Any:
     if tensor.dtype == torch.bool:
         return False
     return 1.0 if tensor.dtype.is_floating_point else 0
+
+
+def _address(tensor: FakeTensor) -> int:
+    """FSDP1 tells by the address whether a flat parameter is its shard (``_catch_all_reshard``): all would be at 0."""
+    storage: int = tensor.untyped_storage()._cdata
+    return storage + tensor.storage_offset() * tensor.element_size()
 
 
 def _grouped_mm(mode: Any, func: Any, rows: Any, weight: Any, *args: Any, **kwargs: Any) -> Any:
