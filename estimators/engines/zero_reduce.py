@@ -106,6 +106,7 @@ class _Replay:
         pending: list[int] = []  # in the bucket's list, but not in its buffer
         spot: Spot = (START, 0)
         backward: dict[Spot, int] = {}  # the most gradients at each place, in the order of time
+        entered: list[Held] = []  # what is there when a block begins, before the first gradient of its own
         reduce: dict[Spot, tuple[int, int, int]] = {}  # bytes, then gradients and copies
 
         def moment(copies: int) -> None:
@@ -125,6 +126,8 @@ class _Replay:
             else:
                 numel = sizes[index]
                 if not at_the_end:
+                    if spots[index] != spot and spots[index][0] not in (START, END):
+                        entered.append(Held(spots[index], alive + pieces, 0, "early", bool(backward)))
                     spot = spots[index]
                 if index == half:  # autograd adds two halves: three tensors
                     most = alive + pieces + 2 * numel
@@ -165,7 +168,8 @@ class _Replay:
         backwards = [before, *self._piling_up(), *(Held(spot, size) for spot, size in backward.items())]
         reduced = (Held(spot, held, copies) for spot, (_, held, copies) in reduce.items())
         return Collected(
-            records(backwards, lambda h: h.gradients), records(reduced, lambda h: h.gradients * element + h.copies)
+            (*records(entered, lambda h: h.gradients), *records(backwards, lambda h: h.gradients)),
+            records(reduced, lambda h: h.gradients * element + h.copies),
         )
 
     def _at_start(self) -> int:
