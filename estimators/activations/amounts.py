@@ -111,11 +111,13 @@ class Before(NamedTuple):
 
 class Words(NamedTuple):
     """Of a model that looks words up before a tower runs: how many runs of blocks read none, the gradient that waits in
-    autograd until those are done, and the words themselves where they are a leaf, which the graph holds."""
+    autograd until those are done, and the words themselves where they are a leaf, which the graph holds. ``left``: what is
+    there of a leaf when backward is over, beside that: its gradient, and where no tower is, itself."""
 
     runs: int = 0
     gradient: Amount = 0
     leaf: Amount = 0
+    left: Amount = 0
 
 
 class Bytes(NamedTuple):
@@ -214,11 +216,14 @@ def _network(question: Question, read: At | Anywhere, rows: int | None) -> Bytes
 def _words(question: Question, stretches: tuple[Stretch, ...]) -> Words:
     """Frozen words that need a gradient (``enable_input_require_grads``) are a leaf."""
     model = question.model
-    if not model.words_first or not question.input_gradient:
+    alone = all(stretch.role == "decoder" for stretch in stretches)
+    if not question.input_gradient or not (model.words_first or alone):
         return Words()
-    text = first_of(model, "decoder")
-    size, trains = stretches[text].boundary, model.parts[model.executed[0]].parameters[0].trainable
-    return Words(text, size, 0 if trains else size)
+    text, trains = first_of(model, "decoder"), model.parts[model.executed[0]].parameters[0].trainable
+    size = stretches[text].boundary
+    if not model.words_first:
+        return Words() if trains else Words(left=size + size)
+    return Words(text, size) if trains else Words(text, size, size, size)
 
 
 def _inputs(question: Question, read: At | Anywhere) -> tuple[Amount, Amount]:

@@ -12,7 +12,7 @@ from estimators.activations.roots import roots_of
 from estimators.errors import NotModelled
 from estimators.result import Term
 from estimators.run import Run
-from estimators.sites import OUTSIDE, Site
+from estimators.sites import OUTSIDE, START, Site
 from estimators.values import dataclass, field
 
 Row = tuple[str, str, Amount, str]  # the fields of a ``Term``, which is made only when somebody reads it
@@ -90,6 +90,8 @@ def _rows(found: Bytes, site: Site) -> list[Row]:
         )
     if site.direction != "forward" or site.part >= found.words.runs:
         rows.append(("words", "activations", found.words.leaf, "held by the graph, whose leaf they are"))
+    if site.direction == "backward" and site.part == START and site.stage == "before":
+        rows.append(("words and their gradient", "activations", found.words.left, "a leaf of the graph: frozen"))
     if at_end:
         rows += _at_end(found, site)
     elif site.part >= 0:

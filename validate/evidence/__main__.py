@@ -11,6 +11,7 @@ from statistics import mean
 from validate.evidence.matrix import questions
 from validate.evidence.score import Score, score
 from validate.evidence.store import rows
+from validate.evidence.summary import summary
 
 INSTANTS = ("load", "forward", "loss", "backward", "reduce", "step")
 
@@ -19,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """0 when everything that was asked for was done; scores are printed, not judged."""
     parser = argparse.ArgumentParser(prog="python -m validate.evidence", description=__doc__)
     parser.add_argument("--score", action="store_true", help="set today's estimates beside the stored rows")
+    parser.add_argument("--summary", action="store_true", help="as --score, in few lines")
     parser.add_argument("--details", metavar="PIECE", help="with --score: every category of rows whose id has PIECE")
     parser.add_argument("--only", action="append", default=[], metavar="PIECE", help="questions whose id has PIECE")
     parser.add_argument("--again", action="store_true", help="measure what is stored once more")
@@ -26,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="print the ids and stop")
     parser.add_argument("--seconds", type=float, default=1800.0, help="limit of one question")
     asked = parser.parse_args(arguments)
+    if asked.summary:
+        print("\n".join(summary(score([row for row in rows() if all(piece in row["id"] for piece in asked.only)])[0])))
+        return 0
     if asked.score:
         return _score(asked.only, asked.details)
     if asked.check:
