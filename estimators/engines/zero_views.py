@@ -3,7 +3,8 @@
 Releasing a parameter gives its ``data`` another tensor (partition_parameters.py, ``free_param``); FSDP empties the storage
 itself. An operation that keeps the parameter, as a linear layer does, sees the new data. One that keeps a view of it keeps
 the gathered storage: stacked experts, which transformers turns before ``grouped_mm`` (integrations/moe.py,
-``_grouped_linear``), stay from forward to their block's backward. Recomputation makes what it keeps inside backward.
+``_grouped_linear``), stay from forward to their block's backward. Recomputation makes what it keeps inside
+backward. Formula Z.9 of ``docs/formulas-memory.md``.
 """
 
 from __future__ import annotations
@@ -35,15 +36,22 @@ def kept_views(run: Run, spot: Spot, forward: bool) -> int:
         done = (part, index if forward else index + 1)
     total = sum(size * count for size, count in zip(each[: done[0]], counts, strict=False))
     total += each[done[0]] * done[1] if done[1] else 0
-    last = max(at for at, size in enumerate(each) if size)
-    # the last block's are still gathered when its backward begins
-    return min(total, sum(size * count for size, count in zip(each, counts, strict=True)) - each[last])
+    most = sum(size * count for size, count in zip(each, counts, strict=True))
+    if _behind(run.model) < int(run.settings.knobs["max_reuse_distance"]):
+        most -= each[-1]  # used again so soon that they are still gathered when backward begins
+    return min(total, most)
 
 
 @lru_cache(maxsize=256)
 def _each(model: ModelSpec) -> tuple[int, ...]:
     """Of each run of blocks, elements that one block keeps a view of."""
     return tuple(_of(part) for part in model.blocks)
+
+
+def _behind(model: ModelSpec) -> int:
+    """Elements that are used between the last block's forward and its backward."""
+    last = max(at for at, part in enumerate(model.parts) if part.is_block)
+    return sum(p.numel for part in model.parts[last + 1 :] for p in part.parameters)
 
 
 def _of(part: Part) -> int:

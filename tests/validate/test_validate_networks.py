@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from estimators import estimate
@@ -51,3 +53,20 @@ def test_the_peak_is_predicted(reports: dict[str, dict[str, Report]], name: str)
     assert report.failure is None, str(report.failure)
     limit, _ = OFF.get(name, (0.01, ""))
     assert abs(report.error) <= limit, (report.error, [row for row in report.rows if not row.agrees])
+
+
+@pytest.mark.engines
+def test_zero3_keeps_gathered_experts_of_which_autograd_has_a_view(tmp_path: Path) -> None:
+    """Without checkpointing they are all there at the loss; recomputed, none is."""
+    pytest.importorskip("deepspeed")
+    config, _ = NETWORKS["mixtral"]
+    knobs = "reduce_bucket_size=100000,param_persistence_threshold=0,prefetch_bucket_size=0,max_reuse_distance=0"
+    found = {}
+    for how in ("none", "full"):
+        given = estimate(config, "2xA10", f"zero3:{knobs}", stack="deepspeed", seq_len=32, checkpointing=how)
+        emit(given, tmp_path / how)
+        (found[how],) = session.answers([session.plan(read(tmp_path / how), "cpu", 2)], 300.0)
+    held = {how: next(r for r in found[how].rows if (r.instant, r.category) == ("loss", "all")) for how in found}
+    experts = 4 * 8 * 3 * 64 * 128 * 2  # blocks, experts, matrices, bf16
+    assert held["none"].measured - held["full"].measured > experts
+    assert all(abs(row.error) < 0.01 for row in held.values()), held

@@ -14,6 +14,10 @@ _SQUARE = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, 
 # Name -> config, and what else the question says.
 NETWORKS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "llama": ({**LLAMA, "architectures": ["LlamaForCausalLM"]}, {}),
+    "mixtral": ({
+        "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], **_TEXT, "num_hidden_layers": 4,
+        "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None,
+    }, {}),
     "qwen2-vl": ({
         "model_type": "qwen2_vl", "architectures": ["Qwen2VLForConditionalGeneration"],
         "text_config": {"model_type": "qwen2_vl_text", **_TEXT,
