@@ -73,6 +73,9 @@ def traces(ledger: Ledger, categories: Categories) -> dict[str, Trace]:
             chosen = chosen[inside if instant == "reduce" else ~inside]
             if not len(chosen):  # nothing to reduce with: the end of backward
                 chosen = numpy.array([last - 1])
+        if instant == "step":  # what is only let go at its end is no moment of it: gradients, block by block once more
+            rises = [at for at, event in enumerate(chosen) if ledger.events[event][1] > 0]
+            chosen = chosen[: rises[-1] + 1] if rises else chosen[:1]
         found[instant] = Trace(tokens[chosen], rows[chosen], chosen)
     return found
 
