@@ -156,7 +156,7 @@ def _possible(candidates: Sequence[Candidate], network: Network | None) -> list[
         amount = size + network.size(site) if network is not None else size
         sizes: tuple[Size, ...] = amount.sizes if isinstance(amount, Formula) else ((amount, *ZERO[1:]),)
         for turn, one in enumerate(sizes):
-            row = alike.setdefault((site.direction, site.part, site.stage, site.gradients, site.made, turn), [])
+            row = alike.setdefault((site.direction, site.part, *site[3:], turn), [])
             while len(row) > 1 and between(row[-1][1], row[-2][1], one):
                 row.pop()
             row.append((number, one))

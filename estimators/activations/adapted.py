@@ -29,7 +29,11 @@ def adapted(b: Builder, x: Tensor, name: str) -> Tensor:
     magnitude = b.weight(f"{name}.lora_magnitude_vector.default.weight")
     if magnitude is not None:
         return b.cast(b.add(result, dora(b, x, result, name, down, up, magnitude)), dtype)
-    output = b.scale(b.linear(b.linear(x, down, f"{name}.lora_A"), up, f"{name}.lora_B"), "scaled")
+    with b.tape.inside(f"{name}.lora_A.default"):
+        narrow = [b.linear(x, down, f"{name}.lora_A")]
+    with b.tape.inside(f"{name}.lora_B.default"):
+        wide = [b.linear(narrow.pop(), up, f"{name}.lora_B")]
+    output = b.scale(wide.pop(), "scaled")
     if four_bit and not b.autocast:
         output = b.cast(output, dtype)
     result = b.add(result, output)

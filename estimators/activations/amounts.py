@@ -12,6 +12,7 @@ from estimators.activations.question import Question
 from estimators.activations.roots import first_of, roots_of
 from estimators.activations.steps import Steps
 from estimators.activations.tape import ZERO
+from estimators.activations.visits import Visits
 from estimators.model.spec import Part
 from estimators.sites import Site
 from estimators.values import NamedTuple, dataclass, replace
@@ -37,14 +38,21 @@ class BlockRun:
 
 
 class Level(NamedTuple):
-    """One way of treating a piece. ``steps``: of its backward, read when somebody asks for one."""
+    """One way of treating a piece. ``steps`` of its backward and ``visits`` of its forward are read when somebody asks
+    for one."""
 
     kept: Amount
     forward: Amount
     backward: Gradients
     steps: Steps
+    visits: Visits
     read: At | Anywhere
     of_images: bool
+
+    def ahead(self, site: Site) -> Amount:
+        """Of a place in forward."""
+        moments = () if site.stage == "during" else self.visits.at(site.stage, site.module)
+        return self.read.largest(moments, self.of_images) if moments else self.forward
 
     def at(self, site: Site) -> tuple[Amount, Amount]:
         """Of a place in backward: bytes without and of gradients that are new memory."""
@@ -255,6 +263,7 @@ def _level(kept: Kept, read: At | Anywhere, of_images: bool = False) -> Level:
         read.largest(kept.forward, of_images),
         read.by_gradients(kept.backward, of_images),
         kept.steps,
+        kept.visits,
         read,
         of_images,
     )

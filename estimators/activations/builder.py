@@ -146,7 +146,8 @@ class Builder(Functions):
     def module(self, x: Tensor, name: str) -> Tensor:
         """``nn.Linear`` of that name, with whatever the training method made of it."""
         if f"{name}.lora_A.default.weight" in self.parameters:
-            return adapted(self, x, name)
+            with self.tape.inside(name):
+                return adapted(self, x, name)
         if f"{name}.modules_to_save.default.weight" in self.parameters:
             name = f"{name}.modules_to_save.default"
         return self.base(x, name)
@@ -155,9 +156,10 @@ class Builder(Functions):
         """The linear itself, or its quantised stand-in."""
         weight, bias = self.need(f"{name}.weight"), self.weight(f"{name}.bias")
         parameter = self.parameters[weight.name]
-        if parameter.stored_bytes is not None:
-            return quantised(self, x, parameter, bias)
-        return self.linear(x, weight, name, bias, transposed=parameter.kind == "conv1d")
+        with self.tape.inside(name):
+            if parameter.stored_bytes is not None:
+                return quantised(self, x, parameter, bias)
+            return self.linear(x, weight, name, bias, transposed=parameter.kind == "conv1d")
 
     def heads(self, x: Tensor, name: str, size: int) -> Tensor:
         """A projection seen as [B, heads, S, size]."""

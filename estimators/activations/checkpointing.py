@@ -11,6 +11,7 @@ from functools import lru_cache
 from estimators.activations.profile import Profile
 from estimators.activations.steps import Steps, above
 from estimators.activations.tape import ZERO, Moment, Saved, Size, minus, numel, plus, times, total
+from estimators.activations.visits import Visits
 from estimators.model.spec import Part
 from estimators.values import dataclass, field, replace
 
@@ -24,7 +25,7 @@ class Kept:
 
     ``kept``: bytes on the GPU from its forward to its backward; ``host``: bytes moved to the host instead.
     ``forward``: as of a profile. ``backward``: moments of recompute and gradient, above (kept + incoming gradient);
-    ``steps``: the same by the gradients that are there.
+    ``steps``: the same by the gradients that are there. ``visits``: ``forward`` by modules.
     """
 
     kept: Size
@@ -33,6 +34,7 @@ class Kept:
     backward: tuple[Moment, ...]
     recomputes: bool
     steps: Steps = field(default_factory=dict)
+    visits: Visits = field(default_factory=Visits)
 
 
 @lru_cache(maxsize=8192)
@@ -58,7 +60,7 @@ def checkpointed(profile: Profile, how: str, reentrant: bool = False, products: 
 
 
 def _whole(profile: Profile) -> Kept:
-    return Kept(profile.saved_size, ZERO, profile.forward, profile.backward, False, profile.steps)
+    return Kept(profile.saved_size, ZERO, profile.forward, profile.backward, False, profile.steps, profile.visits)
 
 
 def _attention(profile: Profile) -> tuple[Saved, ...]:
@@ -88,7 +90,8 @@ def _recomputed(profile: Profile, spared: tuple[Saved, ...], reentrant: bool, be
         base = plus(base, plus(profile.output, profile.output))
     played = [_above(m, base) for m in profile.backward]
     forward = tuple(_above(m, extra) for m in profile.forward_no_grad) if extra != ZERO else profile.forward_no_grad
-    return Kept(kept, ZERO, forward, (*again, *played), True, above(profile.steps, base, again))
+    visits = profile.visits_no_grad.beside(extra)
+    return Kept(kept, ZERO, forward, (*again, *played), True, above(profile.steps, base, again), visits)
 
 
 def _above(moment: Moment, size: Size) -> Moment:

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from estimators.activations import fused
 from estimators.activations.attention import Attention
 from estimators.activations.tape import Dim, Operand, Tensor, Weight
+
+Norm = Callable[[Any, Tensor, str], Tensor]
+
+
+def module(norm: Norm) -> Norm:
+    """A norm whose name is the path of its module. Only the norm itself holds what it is given."""
+
+    def visited(self: Functions, x: Tensor, name: str) -> Tensor:
+        box = [x]
+        del x
+        with self.tape.inside(name):
+            return norm(self, box.pop(), name)
+
+    return visited
 
 
 class Functions(Attention):
@@ -19,6 +34,7 @@ class Functions(Attention):
         raise NotImplementedError
 
     # -- norms ----------------------------------------------------------------------------------------------------
+    @module
     def rms_norm(self, x: Tensor, name: str) -> Tensor:
         """LlamaRMSNorm: fp32 inside; keeps the upcast input, the rows' rsqrt and the normalised rows."""
         if self.kernels.fused:
@@ -27,6 +43,7 @@ class Functions(Attention):
         x, _variance = self.rms_rows(x, name)  # both live until the return
         return self.multiply(self.need(f"{name}.weight"), self.cast(x, dtype), f"{name} normalised")
 
+    @module
     def rms_norm_cast_last(self, x: Tensor, name: str) -> Tensor:
         """Olmo2RMSNorm: the weight multiplies in fp32."""
         if self.kernels.fused:
@@ -35,6 +52,7 @@ class Functions(Attention):
         x, _variance = self.rms_rows(x, name)
         return self.cast(self.multiply(self.need(f"{name}.weight"), x, f"{name} normalised"), dtype)
 
+    @module
     def rms_norm_in_fp32(self, x: Tensor, name: str) -> Tensor:
         """HeliumRMSNorm: the weight is cast up and multiplies in fp32."""
         dtype = x.dtype
@@ -50,6 +68,7 @@ class Functions(Attention):
         made = tape.new(f"{weight.name}, upcast", shape, "fp32")
         return tape.record(made, "to", [weight], [], lambda g: [tape.new("gradient, cast", shape, before)])
 
+    @module
     def gemma_norm(self, x: Tensor, name: str) -> Tensor:
         """GemmaRMSNorm: (1 + weight) multiplies in fp32."""
         weight, tape = self.need(f"{name}.weight"), self.tape
@@ -72,10 +91,12 @@ class Functions(Attention):
         """``-0.5 * grad * result.pow(3)``: three tensors on the way."""
         return self.pointwise(f"{name} rsqrt", x, "output", makes=3)
 
+    @module
     def norm(self, x: Tensor, name: str) -> Tensor:
         """nn.LayerNorm."""
         return self.layer_norm(x, self.weight(f"{name}.weight"), self.weight(f"{name}.bias"), name)
 
+    @module
     def norm_1p(self, x: Tensor, name: str) -> Tensor:
         """NemotronLayerNorm1P: weight + 1; under autocast its input is cast to 16 bit."""
         weight, bias, tape = self.need(f"{name}.weight"), self.weight(f"{name}.bias"), self.tape
@@ -90,6 +111,7 @@ class Functions(Attention):
         pieces = self.split(x, [(x.shape[0], 1, *x.shape[2:])] * heads)
         return self.cat([self.norm(p, f"{name}.norms.{i}") for i, p in enumerate(pieces)], x.shape)
 
+    @module
     def cohere_norm(self, x: Tensor, name: str) -> Tensor:
         """CohereLayerNorm: mean and variance by hand, in fp32."""
         dtype, weight = x.dtype, self.need(f"{name}.weight")

@@ -15,6 +15,7 @@ from estimators.run import Run
 from estimators.sites import OUTSIDE, START, Site
 from estimators.values import dataclass, field
 
+COMPUTES = ("during", "entering", "inside", "through", "behind")  # stages of a block's forward in which it runs
 Row = tuple[str, str, Amount, str]  # the fields of a ``Term``, which is made only when somebody reads it
 
 
@@ -176,8 +177,8 @@ def _at_block(found: Bytes, site: Site) -> Iterator[Row]:
     stretch = found.stretches[site.part]
     level = stretch.level(site.piece)
     if site.direction == "forward":
-        if site.stage == "during":
-            yield ("block being computed", "activations", level.forward, "largest moment of its forward")
+        if site.stage in COMPUTES:
+            yield ("block being computed", "activations", level.ahead(site), "largest moment of its forward")
         else:
             entry = stretch.entry
             entering = entry.forward - entry.kept - entry.frame - entry.outputs if site.piece == 0 else 0

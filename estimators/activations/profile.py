@@ -27,6 +27,7 @@ from estimators.activations.tape import (
     plus,
     total,
 )
+from estimators.activations.visits import Visits
 from estimators.devices import DEVICES
 from estimators.model.spec import ModelSpec, Part
 from estimators.values import dataclass, field, replace
@@ -53,7 +54,7 @@ class Profile:
     ``backward``: bytes above (everything saved of this piece + held + incoming gradient); below 0 as saved tensors go.
     ``weight_gradients``: bytes of gradients of weights at its end. ``product``: of the head, when the logits are made;
     None where a root does not say. ``arguments``: what checkpointing keeps beside the input. ``steps``: ``backward`` by
-    the gradients that are there.
+    the gradients that are there. ``visits``: ``forward`` by modules; ``visits_no_grad``: likewise.
     """
 
     saved: tuple[Saved, ...]
@@ -75,6 +76,8 @@ class Profile:
     arguments: Size = ZERO
     outputs: Size = ZERO
     steps: Steps = field(default_factory=dict)
+    visits: Visits = field(default_factory=Visits)
+    visits_no_grad: Visits = field(default_factory=Visits)
 
     def saved_bytes(self, batch: int, seq: int) -> int:
         return evaluate(self.saved_size, batch, seq)
@@ -126,14 +129,14 @@ def run_piece(
     the input until the piece returns, as the loop over blocks does. ``from_data``: the input is counted elsewhere."""
     without = builder(False)
     _forward(without, piece, False, holds_input, from_data)
-    no_grad = largest(without.tape.moments)
+    no_grad, visits_no_grad = largest(without.tape.moments), Visits.of(without.tape)
 
     b = builder(True)
     tape = b.tape
     output, boundary, entrance = _forward(b, piece, needs_input_gradient, holds_input, from_data)
     arguments = total(t.size for t in b.arguments)
     b.arguments.clear()
-    forward = largest(tape.moments)
+    forward, visits = largest(tape.moments), Visits.of(tape)
     copies = total(t.storage.size for t in b.cached.values())
     b.cached.clear()
     saved, apart, kept = _ledger(b, output)
@@ -151,7 +154,7 @@ def run_piece(
     if output.node is None:
         still = (Moment(ZERO),)
         return Profile(saved, boundary, output.size, apart, copies, forward, no_grad, still, 0, ZERO, held, keeps_input,
-                       present=present, frame=frame, outputs=outputs)  # fmt: skip
+                       present=present, frame=frame, outputs=outputs, visits=visits, visits_no_grad=visits_no_grad)  # fmt: skip
     carried = tuple(b.carried.items())
     leaving = tape.forget(output)
     tape.moments.clear()
@@ -180,6 +183,8 @@ def run_piece(
         arguments,
         outputs,
         steps_of(played),
+        visits,
+        visits_no_grad,
     )
 
 

@@ -11,7 +11,8 @@ Sizes are polynomials in the batch ``B`` and the sequence ``S``: a block is run 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from estimators.values import dataclass, field
 from estimators.workload import DTYPE_BYTES
@@ -161,6 +162,16 @@ class Moment:
     in_hand: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A module is entered or left: moments before, and what is alive."""
+
+    module: str
+    enters: bool
+    before: int
+    live: Size
+
+
 class Tape:
     """Runs operations, counts what is alive, and plays the graph backwards."""
 
@@ -170,6 +181,7 @@ class Tape:
         self.moments: list[Moment] = []
         self.weight_gradients = 0
         self.in_hand = 0
+        self.visits: list[Visit] = []
         self._order = 0
 
     def allocated(self, size: Size) -> None:
@@ -178,6 +190,13 @@ class Tape:
 
     def freed(self, size: Size) -> None:
         self.live = minus(self.live, size)
+
+    @contextmanager
+    def inside(self, module: str) -> Iterator[None]:
+        """The forward of a module, by its path in the piece."""
+        self.visits.append(Visit(module, True, len(self.moments), self.live))
+        yield
+        self.visits.append(Visit(module, False, len(self.moments), self.live))
 
     def new(self, name: str, shape: Sequence[Dim], dtype: str, like: Operand | None = None) -> Tensor:
         """A fresh tensor that no gradient flows through; in the layout of ``like``."""

@@ -36,10 +36,17 @@ def moments(run: Run) -> Moments:
     fixed = (*_shards(run, sizes, n), *_optimizer(run, sizes, groups), *_gradients(run, sizes, n))
     held = plus(fixed, *_states(run, sizes, groups))
 
-    def gathered(now: Live, spot: Spot = (END, 0), forward: bool = False) -> Terms:
-        return plus(held, *_live(run, sizes, n, now, live, small), *_views(run, sizes, spot, forward))
+    seen: dict[tuple[int, ...], Terms] = {}  # modules of a block find the same
 
-    forward = [(_ahead(run.model, spot), gathered(now, spot, True)) for spot, _, now in live.forward if spot[0] != END]
+    def gathered(now: Live, spot: Spot = (END, 0), forward: bool = False) -> Terms:
+        key = now.gathered, now.flats, now.gradients, now.secondary
+        if (found := seen.get(key)) is None:
+            found = seen[key] = plus(held, *_live(run, sizes, n, now, live, small))
+        return (*found, *_views(run, sizes, spot, forward))
+
+    forward = [
+        (_ahead(run.model, spot, when), gathered(now, spot, True)) for spot, when, now in live.forward if spot[0] != END
+    ]
     head = [(HEAD, gathered(now)) for spot, _, now in live.forward if spot[0] == END]
     start = (Site("backward", END, 0, "during", "early"), gathered(live.loss))
     return {
@@ -57,14 +64,14 @@ def moments(run: Run) -> Moments:
     }
 
 
-def _ahead(model: ModelSpec, spot: Spot) -> Site:
+def _ahead(model: ModelSpec, spot: Spot, when: When) -> Site:
     """The place of a moment of forward."""
     part, index = spot
     if index == AFTER and part + 1 < len(model.blocks):
         return Site("forward", part + 1, 0, "before")
     if index == AFTER:
         return Site("forward", part, model.blocks[part].count, "before")
-    return Site("forward", part, index, "during")
+    return Site("forward", part, index, when.stage, module=when.module)
 
 
 def _reduced_at(spot: Spot, when: When, sizes: Sizes) -> Site:

@@ -61,11 +61,13 @@ def persistent(net: Modules, setting: Setting) -> set[int]:
 
 class When(NamedTuple):
     """Which moment of a place: elements of its gradients that are made, whether the last of them arrives just now, and
-    the largest parameter of the bucket that is reduced."""
+    the largest parameter of the bucket that is reduced; of a block's forward, which stage of which module."""
 
     made: int = 0
     arrives: bool = False
     largest: int = 0
+    stage: str = "during"
+    module: str = ""
 
 
 Seen = dict[Spot, dict[When, Live]]
@@ -95,6 +97,7 @@ class Coordinator:
         self.freed: dict[int, bool] = {}  # and what was let go: whether that made its secondary shard
         self.flushes = self.made = 0
         self.spot: Spot = (START, 0)
+        self.stands = "during", ""  # stage and module
         self.best: dict[str, Seen] = {"forward": {}, "backward": {}, "reduce": {}}
         self.phase = "forward"
         self._now()
@@ -115,12 +118,12 @@ class Coordinator:
 
     def begin_backward(self) -> Live:
         """What is there after the last module of forward."""
-        self.phase, self.spot = "backward", (END, 0)
-        self._now()
+        self.phase = "backward"
+        self.at_head()
         return self.best["backward"][self.spot][When()]
 
     def at_head(self) -> None:
-        self.spot = (END, 0)
+        self.spot, self.stands = (END, 0), ("during", "")
         self._now()
 
     def call(self, call: Call, shift: int, step: int) -> None:
@@ -137,16 +140,30 @@ class Coordinator:
             number = self.spot[0]
             self.spot = (number, AFTER) if self.phase == "forward" else (number, BETWEEN) if number else (START, 0)
         if self.spot != before:
-            self.made = 0
+            number, index = self.spot
+            in_block = self.phase == "forward" and 0 <= number < END and index != AFTER
+            self.made, self.stands = 0, ("behind" if in_block else "during", "")
             self._now()
+        stops = bool(owned) and self.stands[0] != "during"
         if kind == FETCH:
+            if stops:
+                self.stands = "entering", call.inner
             self._fetch(phase, path, owned)
+            if stops:
+                self._stand("through" if call.is_whole else "inside", call.inner)
         elif kind == RELEASE:
             self._release(phase, path, owned, call.is_whole)
+            if stops:
+                self._stand("behind", call.inner)
         else:
             for index in owned:
                 if self.net.trains[index]:
                     self._gradient(index, kind)
+
+    def _stand(self, stage: str, module: str) -> None:
+        """Where a block's forward is."""
+        self.stands = stage, module
+        self._now()
 
     def end(self) -> None:
         self.spot = (START, 0)  # backward is over
@@ -163,7 +180,7 @@ class Coordinator:
         secondary = self.cut if group > 1 else 0
         gradients += self.gradients
         here = self.best[phase].setdefault(self.spot, {})
-        when = When(self.made, arrives, largest)
+        when = When(self.made, arrives, largest, *self.stands)
         best = here.get(when)
         size = self.gathered + self.flats + gradients + copied + secondary // group
         if best is None or size > best.size:

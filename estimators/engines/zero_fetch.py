@@ -7,7 +7,7 @@ replayed once (``zero_fold``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from estimators.engines.zero_coordinator import Coordinator, Live, Setting, When
@@ -38,21 +38,27 @@ def fetched(model: ModelSpec, setting: Setting, folded: bool = True) -> Fetched:
     state = Coordinator(modules(model, setting.recompute, folded), setting)
     loss = replay(state)
     kept = tuple(state.net.numels[i] for i in sorted(state.persist))
-    forward, backward, reduce = (
-        [(spot, when, live) for spot, here in state.best[name].items() for when, live in here.items()]
-        for name in ("forward", "backward", "reduce")
-    )
-    return Fetched(kept, tuple(reversed(rising(reversed(forward)))), loss, rising(backward), rising(reduce))
+    best = state.best
+    forward = [(spot, _of_modules(here)) for spot, here in reversed(best["forward"].items())]
+    ahead = tuple(reversed(rising(forward)))
+    return Fetched(kept, ahead, loss, rising(best["backward"].items()), rising(best["reduce"].items()))
 
 
-def rising(moments: Iterable[Found]) -> tuple[Found, ...]:
+def _of_modules(here: Mapping[When, Live]) -> Mapping[When, Live]:
+    """Moments of a block without those at the entrance of a module inside which as much is gathered."""
+    inside = {when.module: live.size for when, live in here.items() if when.stage in ("inside", "through")}
+    return {w: live for w, live in here.items() if w.stage != "entering" or live.size > inside[w.module]}
+
+
+def rising(places: Iterable[tuple[Spot, Mapping[When, Live]]]) -> tuple[Found, ...]:
     """Where activations shrink from block to block, only a moment that exceeds all before it can be the largest."""
     kept: list[Found] = []
     most: dict[When, int] = {}
-    for spot, when, live in moments:
+    for spot, here in places:
         apart = spot[0] in (START, END) or spot[1] in (AFTER, BETWEEN)  # less or more of the network than in a block
-        if apart or live.size > most.get(when, -1):
-            kept.append((spot, when, live))
-        if not apart:
-            most[when] = max(most.get(when, -1), live.size)
+        for when, live in here.items():
+            if apart or live.size > most.get(when, -1):
+                kept.append((spot, when, live))
+                if not apart:
+                    most[when] = live.size
     return tuple(kept)

@@ -130,7 +130,8 @@ class _Blocks:
             seen = state.best[phase]
             if state.spot in seen:
                 here = seen[state.spot]
-                seen.update(((number, index + later * self.of.step), dict(here)) for later in range(1, count + 1))
+                seen.update(((number, index + later * self.of.step), here) for later in range(1, count))
+                seen[number, index + count * self.of.step] = dict(here)  # where the replay goes on
 
     def _move(self, state: Coordinator, count: int) -> None:
         """The state after ``count`` more blocks."""

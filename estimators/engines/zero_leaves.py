@@ -63,12 +63,21 @@ def elements_below(model: ModelSpec, path: str) -> int:
 
 
 def with_silent(leaves: Iterator[Leaf], block: str, silent: Mapping[str, str]) -> Iterator[Leaf]:
-    """Modules with those behind them that own nothing."""
+    """Modules with those behind them that own nothing; one with an adapter has leaves inside."""
+    if not silent:
+        yield from leaves
+        return
     stem = f"{block}." if block else ""
+    inside, behind = "", ""
     for leaf in leaves:
-        yield leaf
-        if behind := silent.get(leaf.path[len(stem) :]):
+        if inside and not f"{leaf.path}.".startswith(inside):
             yield Leaf(stem + behind, (), block)
+            inside = ""
+        yield leaf
+        path = next((p for p in silent if f"{leaf.path}.".startswith(f"{stem}{p}.")), "")
+        inside, behind = f"{stem}{path}." if path else "", silent.get(path, "")
+    if inside:
+        yield Leaf(stem + behind, (), block)
 
 
 def leaves_of(names: list[str], order: list[int], base: int, block: str, whole: str) -> Iterator[Leaf]:

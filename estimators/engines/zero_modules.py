@@ -27,7 +27,8 @@ _PARALLEL = ("q_proj", "k_proj", "v_proj", "q_norm", "k_norm", "gate_proj", "up_
 class Call(NamedTuple):
     """One event: a module is fetched or released, or the gradients of its parameters arrive.
 
-    ``below``: where a model has whole modules, elements of everything inside a module that is fetched.
+    ``below``: where a model has whole modules, elements of everything inside a module that is fetched. ``inner``: the
+    path inside the block.
     """
 
     kind: str
@@ -37,6 +38,7 @@ class Call(NamedTuple):
     spot: Spot | None = None  # the block around it; None outside blocks, and for modules around blocks
     is_whole: bool = False
     below: int = 0
+    inner: str = ""
 
 
 class Round(NamedTuple):
@@ -102,16 +104,18 @@ def modules(model: ModelSpec, recompute: bool, folded: bool = True) -> Modules:
     leaves = _in_order(model, by_part)
     heads = [Leaf(name.rpartition(".")[0], (roots[to],), "") for name, to in model.tied.items() if to in roots]
     tied = {roots[to] for to in model.tied.values() if to in roots}
-    places: dict[str, Spot | None] = {}
+    places: dict[str, tuple[Spot | None, str]] = {}
     below = _below(model, leaves, numels)
     calls = []
     tower = frozenset(leaf.path for at in model.tower for leaf in by_part[at])
     for call in _Calls([*leaves, *heads], trains, tied, tower, _readers(model)).all(recompute):
         path = call.path
         if path not in places:
-            places[path] = spots.get(_block_of(path, spots))
+            block = _block_of(path, spots)
+            places[path] = spots.get(block), path[len(block) + 1 :] if block else ""
         size = below.get(path, 0) if call.kind == FETCH else 0
-        calls.append(call._replace(spot=places[path], below=size))
+        spot, inner = places[path]
+        calls.append(Call(*call[:4], spot, call.is_whole, size, inner))
     rounds = _rounds(calls, model) if folded else (Round(tuple(calls)),)
     return Modules(tuple(numels), tuple(trains), rounds) if rounds else modules(model, recompute, False)
 

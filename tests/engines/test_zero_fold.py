@@ -42,3 +42,15 @@ def test_rounds_are_all_calls(model: str) -> None:
         ]  # fmt: skip
         assert found == [(c.kind, c.phase, c.owned, c.spot and c.spot[1]) for r in whole.rounds for c in r.calls]
         assert folded.numels == whole.numels and folded.trains == whole.trains
+
+
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_modules_without_parameters_are_called_behind_adapters_too(method: str) -> None:
+    """GPT-2's activation and dropout are places to prefetch at, whatever the layer in front is made of."""
+    calls = [c for r in modules(resolve("gpt2", "2xH100", "zero3", method=method).model, False).rounds for c in r.calls]
+    paths = [
+        c.path for c in calls if c.kind == "fetch" and c.phase == "forward" and c.path.startswith("transformer.h.1.mlp")
+    ]
+    order = [paths.index(f"transformer.h.1.{name}") for name in ("mlp.c_fc", "mlp.act", "mlp.c_proj", "mlp.dropout")
+             if f"transformer.h.1.{name}" in paths]  # fmt: skip
+    assert len(order) >= 3 and order == sorted(order) and paths[-1].endswith("mlp.dropout")

@@ -11,6 +11,7 @@ from estimators.activations.wrapped import parameter
 from estimators.activations.writes import add_in_place, cast_operand, masked_fill
 
 Gate = Callable[[Builder, Tensor, int], Tensor]
+Block = Callable[[Builder, Tensor], Tensor]
 
 
 def gate(b: Builder, made: Tensor, narrow: int) -> Tensor:
@@ -24,6 +25,11 @@ def experts(
     b: Builder, hidden: Tensor, weights: Tensor, indices: Tensor, name: str = "mlp.experts", act: Gate = gate
 ) -> Tensor:
     """Every token, once for each expert that serves it, in the order of experts: products, gate, weight, back, sum."""
+    with b.tape.inside(name):
+        return _experts(b, hidden, weights, indices, name, act)
+
+
+def _experts(b: Builder, hidden: Tensor, weights: Tensor, indices: Tensor, name: str, act: Gate) -> Tensor:
     count = int(indices.shape[-1])
     routed: tuple[Dim, ...] = ("B", "S", count)
     down, up = parameter(b, name, "down_proj"), parameter(b, name, "gate_up_proj")
@@ -52,12 +58,23 @@ def experts(
     return b.cast(output, dtype)
 
 
+def mixture(of: Block) -> Block:
+    """A function that is a mixture's module, with its router and its experts inside: DeepSpeed may take it whole."""
+
+    def visited(b: Builder, hidden: Tensor) -> Tensor:
+        with b.tape.inside("mlp"):
+            return of(b, hidden)
+
+    return visited
+
+
 # -- routers ----------------------------------------------------------------------------------------------------------
 def logits_of(b: Builder, hidden: Tensor, name: str) -> Tensor:
     """Router logits: a bare weight, perhaps with an adapter."""
     weight = parameter(b, name, "weight")
     shape = (*hidden.shape[:-1], int(weight.shape[0]))
-    return returned(b, b.product(hidden, weight, shape, name, b.weight(f"{name}.bias")))
+    with b.tape.inside(name):
+        return returned(b, b.product(hidden, weight, shape, name, b.weight(f"{name}.bias")))
 
 
 def returned(b: Builder, logits: Tensor) -> Tensor:
@@ -89,7 +106,8 @@ def softmax_of_chosen(b: Builder, hidden: Tensor, name: str, dtype: str | None) 
 def fp32_logits(b: Builder, hidden: Tensor, name: str) -> Tensor:
     """DeepSeek's routers multiply in fp32, whatever the weight is stored in."""
     weight = cast_operand(b, parameter(b, name, "weight"), "fp32")
-    return returned(b, b.product(b.cast(hidden, "fp32"), weight, (*hidden.shape[:-1], int(weight.shape[0])), name))
+    with b.tape.inside(name):
+        return returned(b, b.product(b.cast(hidden, "fp32"), weight, (*hidden.shape[:-1], int(weight.shape[0])), name))
 
 
 def deepseek_v2_router(b: Builder, hidden: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ from estimators.activations.blocks.experts import (
     experts,
     gated_mlp,
     has_experts,
+    mixture,
     sigmoid_router,
     softmax_of_chosen,
     softmax_router,
@@ -21,6 +22,7 @@ def mixtral(b: Builder, hidden: Tensor) -> Tensor:
     return pre_norm(b, hidden, plain_attention, mixtral_experts)
 
 
+@mixture
 def mixtral_experts(b: Builder, hidden: Tensor) -> Tensor:
     weights, indices = softmax_router(b, hidden, "mlp.gate", True, keeps_fp32=True)
     return experts(b, hidden, weights, indices)
@@ -31,6 +33,7 @@ def qwen2_moe(b: Builder, hidden: Tensor) -> Tensor:
     return pre_norm(b, hidden, plain_attention, shared_experts if has_experts(b) else gated_mlp)
 
 
+@mixture
 def shared_experts(b: Builder, hidden: Tensor) -> Tensor:
     """Qwen2MoeSparseMoeBlock: the shared expert runs first and is gated by a sigmoid."""
     shared = gated_mlp(b, hidden, "mlp.shared_expert")
@@ -46,6 +49,7 @@ def qwen3_moe(b: Builder, hidden: Tensor) -> Tensor:
     return pre_norm(b, hidden, normed_attention, plain_experts if has_experts(b) else gated_mlp)
 
 
+@mixture
 def plain_experts(b: Builder, hidden: Tensor) -> Tensor:
     weights, indices = softmax_router(b, hidden, "mlp.gate", b.flag("norm_topk_prob"))
     return experts(b, hidden, weights, indices)

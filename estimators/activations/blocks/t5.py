@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from estimators.activations.blocks.two_way import Names, heads, outside, trains
 from estimators.activations.builder import Builder
+from estimators.activations.functions import module
 from estimators.activations.tape import Tensor
 from estimators.activations.writes import masked_fill
 
@@ -25,6 +26,7 @@ def t5(b: Builder, hidden: Tensor) -> Tensor:
     return b.add(hidden, b.dropout(forwarded, b.fraction("dropout_rate", default=0.1)))
 
 
+@module
 def t5_norm(b: Builder, x: Tensor, name: str) -> Tensor:
     """T5LayerNorm: the variance in fp32, the product promoted by it, the weight in its own dtype."""
     weight = b.need(f"{name}.weight")
@@ -72,8 +74,9 @@ def position_bias(b: Builder, name: str, cross: bool) -> Tensor:
         return b.tape.new("cross position bias", shape, b.stream)
     tape, rows = b.tape, table.shape
     places = tape.new("places in the table", ("S", "S"), "int64")
-    looked_up = tape.record(tape.new("position bias", shape, table.dtype), "embedding", [table], [("places", places)],
-                            lambda g: [tape.new("gradient of the table", rows, g.dtype)])  # fmt: skip
+    with tape.inside(f"{name}.relative_attention_bias"):
+        looked_up = tape.record(tape.new("position bias", shape, table.dtype), "embedding", [table],
+                                [("places", places)], lambda g: [tape.new("gradient of the table", rows, g.dtype)])  # fmt: skip
     return looked_up
 
 
