@@ -24,13 +24,18 @@ WITHOUT_BIAS = ("mpt",)
 FINAL_NORMS = ("norm", "ln_f", "final_layernorm", "final_layer_norm", "norm_f", "f")
 
 
-def head(model: ModelSpec, conditions: Conditions | None = None, loss: Loss | None = None) -> Profile:
-    """Final norm, output embeddings and loss. Its output is the loss; ``held`` what the loop keeps until the end."""
-    return _head(model, conditions or Conditions(), loss or Loss())
+def head(
+    model: ModelSpec, conditions: Conditions | None = None, loss: Loss | None = None, holds_input: bool = False
+) -> Profile:
+    """Final norm, output embeddings and loss. Its output is the loss; ``held`` what the loop keeps until the end.
+
+    ``holds_input``: whoever calls has a name for what comes in. A model has none: ``hidden = self.norm(hidden)``.
+    """
+    return _head(model, conditions or Conditions(), loss or Loss(), holds_input)
 
 
 @lru_cache(maxsize=4096)
-def _head(model: ModelSpec, conditions: Conditions, loss: Loss) -> Profile:
+def _head(model: ModelSpec, conditions: Conditions, loss: Loss, holds_input: bool) -> Profile:
     parameters = root_parameters(model)
     config = config_of(model, model.blocks[-1].role)
     roots = roots_of(model)
@@ -39,12 +44,12 @@ def _head(model: ModelSpec, conditions: Conditions, loss: Loss) -> Profile:
         return Builder(parameters, config, conditions.precision, conditions.kernels, grad, DEVICES[conditions.device])
 
     def piece(b: Builder, x: Tensor) -> Tensor:
-        box = [x]  # no frame but the head's has a name for its input: ``hidden = self.norm(hidden)`` gives it up
+        box = [x]  # no frame but the head's has a name for its input
         del x
         return roots.head(b, box.pop(), loss) if roots.head else head_and_loss(b, box.pop(), model, loss)
 
     whole = Over(roots.over, piece) if roots.over else piece
-    return run_piece(builder, whole, conditions.needs_input_gradient, holds_input=False)
+    return run_piece(builder, whole, conditions.needs_input_gradient, holds_input=holds_input)
 
 
 def joint(model: ModelSpec, which: Joint, conditions: Conditions) -> Profile:
