@@ -13,6 +13,7 @@ from typing import Any
 from estimators.errors import AdvisorError
 from estimators.memory import Estimate, estimate
 from estimators.model.spec import ModelSpec
+from estimators.run import ONLY_EAGER
 from estimators.strategy import Strategy, parse_strategy
 from estimators.time import StepTime
 from estimators.values import dataclass, replace
@@ -124,7 +125,9 @@ def _fields(found: Estimate) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "a chunked loss", {"loss": "chunked", "loss_kernel": None}
     if work.loss in ("plain", "chunked"):
         yield "a fused loss", {"loss": "fused", "loss_kernel": None}
-    if work.attention == "eager":
+    if found.run.model.family in ONLY_EAGER and found.run.attention == "eager":
+        yield "flash attention in place of eager", {"attention": "flash"}
+    elif work.attention == "eager":
         yield "SDPA in place of eager attention", {"attention": "sdpa"}
     if settings.optimizer == "adamw":
         yield "the fused optimizer", {"optimizer": "adamw-fused"}

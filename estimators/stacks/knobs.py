@@ -15,6 +15,7 @@ from estimators.cluster import Cluster
 from estimators.devices import DEVICES
 from estimators.knobs import Value, defaults
 from estimators.model.spec import ModelSpec
+from estimators.run import ONLY_EAGER
 from estimators.stacks.deepspeed import file_knobs
 from estimators.stacks.legal import check_sizes
 from estimators.stacks.table import Stack
@@ -85,6 +86,9 @@ def settle_knobs(
     if engine == "fsdp1" and stack.trainer and workload.has_adapters:
         knobs.notes.append("the Trainer wraps each trained leaf as a unit of its own (peft's fsdp_auto_wrap_policy); "
                            "here adapters belong to the unit of their block")  # fmt: skip
+    if workload.attention == "sdpa" and model.family in ONLY_EAGER and workload.stack != "litgpt":
+        knobs.notes.append(f"transformers has no sdpa for {model.family}: eager attention, which keeps every score; "
+                           "--attention flash keeps none")  # fmt: skip
     check_sizes(cluster, strategy, knobs.values)
     if strategy.sharding == "hybrid-shard" and cluster.nodes == 1 and knobs.values["shard"] == cluster.ranks:
         knobs.notes.append("one node is one shard group: fsdp-hybrid-shard holds what fsdp-full-shard holds")

@@ -87,3 +87,12 @@ def test_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert {e["levers"] for e in json.loads(capsys.readouterr().out)["estimates"]} == {None}
     assert main(["explain", *asked, "zero2"]) == 0
     assert "what would lower it most" in capsys.readouterr().out
+
+
+def test_flash_is_the_lever_where_transformers_has_no_sdpa() -> None:
+    model = resolve_model("gemma-2-9b")
+    found = estimate(model, "8xA100-80GB", "zero3", checkpointing="none")
+    assert any("has no sdpa for gemma2" in note for note in found.notes)
+    lever = next(lever for lever in levers(found, model) if lever.says == "flash attention in place of eager")
+    scores = 16 * 2048 * 2048 * 2 * 42  # heads, tokens squared, bf16, blocks
+    assert lever.saved_bytes > scores
