@@ -63,6 +63,8 @@ def _implementation(
         if name == "adamw-fused":
             notes.append("optimizer offload steps with DeepSpeedCPUAdam; adamw-fused has no part in it")
         return "ds-cpu"
+    if flat and strategy.stage == 0 and name in ADAM and device == "cpu":
+        return "fused"  # torch's AdamW, for which stage 0 has another wrapper: FusedAdam is a CUDA kernel
     if flat and name in (*ADAM, "muon") and (stack.zero in DS_OPTIMIZER_SECTION or name == "muon"):
         return "ds-fused"
     if name == "lion":

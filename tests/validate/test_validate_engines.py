@@ -39,6 +39,7 @@ CELLS: dict[str, tuple[str, dict[str, object]]] = {
     "fsdp2-accumulates": ("fsdp-full-shard", {"grad_accum": 2}),
     "fsdp2-checkpointing": ("fsdp-full-shard", {"checkpointing": "full"}),
     "fsdp2-hybrid": ("fsdp-hybrid-shard:shard=2", {"ranks": 4}),
+    "zero0": ("zero0", {}),
     "zero1": (f"zero1:{SMALL}", {}),
     "zero2": (f"zero2:{SMALL}", {}),
     "zero2-offload": (f"zero2:{SMALL}+optimizer@cpu", {}),

@@ -10,7 +10,6 @@ from estimators.errors import AdvisorError
 from estimators.memory import resolve
 from estimators.model import resolve_model as spec_named
 from estimators.run import Run
-from estimators.values import replace
 
 MODELS = ("llama-8b", "gpt2-xl", "qwen2.5-7b", "gemma-2-9b", "t5-3b", "vit-base", "mixtral-8x7b", "qwen2-vl-7b")
 CLUSTER = "8xH100"
@@ -42,16 +41,10 @@ class Question:
         return f"{self.model}/{self.cluster}/{self.strategy}/{asked['method']}/{asked['checkpointing']}"
 
     def resolved(self, device: str = "cpu") -> Run:
-        """On a CPU: that is what a simulated device is (``estimators.devices``).
-
-        There DeepSpeed steps with torch's AdamW, for which stage 0 has another wrapper than for its own.
-        """
+        """On a CPU: that is what a simulated device is (``estimators.devices``)."""
         changes = WITHOUT_DROPOUT.get(self.model)
         model = {**spec_named(self.model).config, **changes} if changes else self.model
-        run = resolve(model, self.cluster, self.strategy, device, **self.workload)
-        if self.strategy != "zero0":
-            return run
-        return replace(run, settings=replace(run.settings, optimizer_impl="fused"))
+        return resolve(model, self.cluster, self.strategy, device, **self.workload)
 
     def predicted(self) -> Run:
         """Of what is offloaded a simulation knows the place by its owner; a CPU's estimate has one place only."""
