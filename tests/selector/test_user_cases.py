@@ -168,8 +168,11 @@ def test_uc117_one_copy_of_logits_in_fp32() -> None:
 
 
 def test_uc118_large_logits_offer_a_fused_or_chunked_loss() -> None:
-    """Peak 43 GB to 8 GB with a chunked loss: offered where logits are more than a tenth of the card."""
-    found = estimate("gemma-2-2b", "8xA100-80GB", "fsdp-full-shard", seq_len=16384)
+    """Peak 43 GB to 8 GB with a chunked loss: offered where logits are more than a tenth of the card.
+
+    Under flash attention: eager, which is what Gemma-2 runs unless told, keeps more in scores than there is of logits.
+    """
+    found = estimate("gemma-2-2b", "8xA100-80GB", "fsdp-full-shard", seq_len=16384, attention="flash")
     made = {lever.says: lever.saved_bytes for lever in levers(found, resolve_model("gemma-2-2b"))}
     assert made["a fused loss"] > 0.5 * found.peak.gpu_bytes and next(iter(made)) == "a fused loss"
 

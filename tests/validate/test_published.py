@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from typing import Any
@@ -15,9 +16,10 @@ from validate.published_cases import SET_ASIDE, MemoryCase, read
 from validate.released import versions_at
 
 # Present errors, rounded up; they only ever go down. Of a bias what cancelled may be gone: two rows of GPT-2 XL were 18 and
-# 24 % high and are 2 and 8 %, so that what is low in litgpt's QLoRA weighs more.
+# 24 % high and are 2 and 8 %, so that what is low in litgpt's QLoRA weighs more; a head that lets its input go, as the real
+# one does, took another 0.1 %.
 MAPE = {"allocated": 0.07, "reserved": 0.15, "process": 0.125}
-BIAS = {"allocated": 0.041, "reserved": 0.112, "process": 0.031}
+BIAS = {"allocated": 0.042, "reserved": 0.112, "process": 0.031}
 FAILURES_MISSED, RUNS_REFUSED, TIGHT = 5, 3, 9
 
 
@@ -75,10 +77,16 @@ def test_the_file_of_trust_is_what_the_command_writes(report: Any) -> None:
 
 def test_a_case_takes_no_time() -> None:
     cases = [case for case in read() if case.counts and not case.obstacle()]
-    began = time.process_time()
-    for case in cases:
-        _ = Estimate(case.run).gpu
-    assert (time.process_time() - began) / len(cases) < 0.02
+    gc.collect()
+    gc.freeze()  # what other tests left in this process is not looked through again and again
+    try:
+        began = time.process_time()
+        for case in cases:
+            _ = Estimate(case.run).gpu
+        spent = time.process_time() - began
+    finally:
+        gc.unfreeze()
+    assert spent / len(cases) < 0.02
 
 
 def test_a_row_without_versions_has_those_of_its_day() -> None:
