@@ -16,6 +16,12 @@ from estimators.workload import DTYPE_BYTES, Workload
 ONLY_EAGER = frozenset({"bloom", "deberta-v2", "gemma2", "gpt_neo", "gpt_oss", "mpt"})
 
 
+def attention_of(family: str, workload: Workload) -> str:
+    """The implementation that runs: eager in place of sdpa where transformers has none for the model."""
+    refused = family in ONLY_EAGER and workload.stack != "litgpt"
+    return "eager" if workload.attention == "sdpa" and refused else workload.attention
+
+
 @dataclass(frozen=True, eq=False)
 class Settings:
     """What stack, versions, engine and device make of a workload under one strategy.
@@ -81,10 +87,8 @@ class Run:
 
     @property
     def attention(self) -> str:
-        """The implementation that runs: eager in place of sdpa where transformers has none for the model."""
-        asked = self.workload.attention
-        refused = self.model.family in ONLY_EAGER and self.workload.stack != "litgpt"
-        return "eager" if asked == "sdpa" and refused else asked
+        """The implementation that runs."""
+        return attention_of(self.model.family, self.workload)
 
     def dtype_of(self, parameter: Parameter) -> str:
         """dtype in which the engine stores a parameter between uses."""

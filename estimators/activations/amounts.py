@@ -227,7 +227,7 @@ def _words(question: Question, stretches: tuple[Stretch, ...]) -> Words:
     alone = all(stretch.role == "decoder" for stretch in stretches)
     if not question.input_gradient or not (model.words_first or alone):
         return Words()
-    text, trains = first_of(model, "decoder"), model.parts[model.executed[0]].parameters[0].trainable
+    text, trains = first_of(model, "decoder"), model.in_turn[0].parameters[0].trainable
     size = stretches[text].boundary
     if not model.words_first:
         return Words() if trains else Words(left=size + size)

@@ -228,7 +228,7 @@ def _growing(plan: Plan, before: Mapping[str, int], whole: Mapping[str, int]) ->
         return {**before, "gradients": done} if piles_up else whole
 
     yield Site("backward", END, 0, "during", how), held()
-    for part in (plan.model.parts[at] for at in reversed(plan.model.executed)):
+    for part in reversed(plan.model.in_turn):
         one = sum(p.numel * DTYPE_BYTES[plan.dtypes.stored(p)] for p in part.parameters if p.trainable)
         if part.is_block:
             number -= 1
@@ -261,5 +261,5 @@ def _closing(plan: Plan) -> dict[str, int]:
     reducer's hook returns (torch/csrc/autograd/engine.cpp, ``call_function``: post hooks get the inputs)."""
     if not plan.accumulates or plan.bucket_view or not plan.distributed:
         return {}
-    first = plan.model.parts[plan.model.executed[0]].parameters[0]
+    first = plan.model.in_turn[0].parameters[0]
     return {"arriving gradient": first.numel * DTYPE_BYTES[plan.dtypes.stored(first)] if first.trainable else 0}

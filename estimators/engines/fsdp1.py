@@ -133,7 +133,7 @@ def _unit_backward(plan: Plan, laid: Laid, p: Position) -> Iterator[Placed]:
         "gathered root unit": laid.root.gathered,
         "gathered units": _kept(plan, p.earlier).gathered + p.unit.gathered + before.gathered + late.gathered,
         "unit gradients": late.gradients,
-        "root gradients": (p.of_run(laid.behind) or 0),
+        "root gradients": _behind(laid, p),
         **_gradients_held(plan, laid.all + done * -1, done),
     }
     cast = before.cast if before is not NOTHING else p.unit.cast if plan.reshard else 0
@@ -160,7 +160,7 @@ def reduce_moments(plan: Plan) -> Iterator[Placed]:
         around = {
             "gathered root unit": laid.root.gathered,
             "gathered units": _kept(plan, p.earlier).gathered + before.gathered + laid.nested * p.unit.gathered,
-            "root gradients": (p.of_run(laid.behind) or 0),
+            "root gradients": _behind(laid, p),
         }
         site = p.site("backward", "after")
         if plan.backward_prefetch == "post":
@@ -168,6 +168,11 @@ def reduce_moments(plan: Plan) -> Iterator[Placed]:
             yield site, {**around, **plus(held, {"flat gradient": p.unit.held, "cast shards": before.cast})}
         yield site, plus(around, _reduction(plan, laid, p.unit, p.later))
     yield Site("backward", START, 0, "before"), _reduction(plan, laid, laid.root, laid.others)
+
+
+def _behind(laid: Laid, p: Position) -> int:
+    """The root's gradients that wait for the end of backward when this unit works."""
+    return p.of_run(laid.behind) or 0
 
 
 def _delayed_reductions(plan: Plan, laid: Laid, p: Position) -> Iterator[Placed]:
@@ -180,7 +185,7 @@ def _delayed_reductions(plan: Plan, laid: Laid, p: Position) -> Iterator[Placed]
         done = p.later + late * -1
         yield (
             site,
-            plus(around, waiting, {"root gradients": (p.of_run(laid.behind) or 0)}, _reduction(plan, laid, late, done)),
+            plus(around, waiting, {"root gradients": _behind(laid, p)}, _reduction(plan, laid, late, done)),
         )
     if p.previous is None:
         yield site, plus(around, {"root gradients": laid.root.gradients}, _reduction(plan, laid, p.unit, p.later))

@@ -49,7 +49,7 @@ def growing(model: ModelSpec, before: Terms, whole: Term, held_before: bool) -> 
     found, done = [(Site("backward", END, 0, "during", "made"), before)], 0
     element = whole.bytes // max(model.num_trainable, 1)
     number = len(model.blocks)
-    for part in (model.parts[at] for at in reversed(model.executed)):
+    for part in reversed(model.in_turn):
         one = sum(p.numel for p in part.parameters if p.trainable)
         number -= part.is_block
         for index in sorted({part.count - 1, 0}, reverse=True) if part.is_block else ():

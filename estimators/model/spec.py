@@ -152,6 +152,11 @@ class ModelSpec:
         return (number, *(at for at in order if at != number)) if moves else tuple(order)
 
     @cached_property
+    def in_turn(self) -> tuple[Part, ...]:
+        """The parts in the order in which they run."""
+        return tuple(self.parts[at] for at in self.executed)
+
+    @cached_property
     def words_first(self) -> bool:
         """Whether words are looked up in front of a tower that stands before them."""
         return bool(self.executed) and self.executed[0] != 0

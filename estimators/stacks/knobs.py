@@ -15,7 +15,7 @@ from estimators.cluster import Cluster
 from estimators.devices import DEVICES
 from estimators.knobs import Value, defaults
 from estimators.model.spec import ModelSpec
-from estimators.run import ONLY_EAGER
+from estimators.run import attention_of
 from estimators.stacks.deepspeed import file_knobs
 from estimators.stacks.legal import check_sizes
 from estimators.stacks.table import Stack
@@ -86,7 +86,7 @@ def settle_knobs(
     if engine == "fsdp1" and stack.trainer and workload.has_adapters:
         knobs.notes.append("the Trainer wraps each trained leaf as a unit of its own (peft's fsdp_auto_wrap_policy); "
                            "here adapters belong to the unit of their block")  # fmt: skip
-    if workload.attention == "sdpa" and model.family in ONLY_EAGER and workload.stack != "litgpt":
+    if attention_of(model.family, workload) != workload.attention:
         knobs.notes.append(f"transformers has no sdpa for {model.family}: eager attention, which keeps every score; "
                            "--attention flash keeps none")  # fmt: skip
     check_sizes(cluster, strategy, knobs.values)

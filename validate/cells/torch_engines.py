@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 from estimators.run import Run
 
@@ -113,11 +114,8 @@ def _broadcast_before_buckets(census: Any) -> Iterator[None]:
         census.until_freed("parallel/distributed.py:__init__")
         return original(*args, **kwargs)
 
-    Wrapper._ddp_init_helper = settled  # type: ignore[method-assign]
-    try:
+    with patch.object(Wrapper, "_ddp_init_helper", settled):
         yield
-    finally:
-        Wrapper._ddp_init_helper = original  # type: ignore[method-assign]
 
 
 # -- FSDP2 -----------------------------------------------------------------------------------------------------------

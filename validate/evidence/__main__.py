@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from statistics import mean
+from typing import Any
 
 from validate.evidence.matrix import questions
 from validate.evidence.score import Score, score
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=1800.0, help="limit of one question")
     asked = parser.parse_args(arguments)
     if asked.summary:
-        print("\n".join(summary(score([row for row in rows() if all(piece in row["id"] for piece in asked.only)])[0])))
+        print("\n".join(summary(score(_stored(asked.only))[0])))
         return 0
     if asked.score:
         return _score(asked.only, asked.details)
@@ -45,10 +46,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _stored(only: Sequence[str]) -> list[dict[str, Any]]:
+    """Rows whose id has every piece."""
+    return [row for row in rows() if all(piece in row["id"] for piece in only)]
+
+
 def _check(only: Sequence[str]) -> int:
     from validate.evidence.again import chosen, commit, measured_again
 
-    picked = chosen([row for row in rows() if all(piece in row["id"] for piece in only)], commit())
+    picked = chosen(_stored(only), commit())
     found = measured_again(picked)
     print("\n".join(found or [f"{len(picked)} rows as they are stored: {', '.join(row['id'] for row in picked)}"]))
     return 1 if found else 0
@@ -56,7 +62,7 @@ def _check(only: Sequence[str]) -> int:
 
 def _score(only: Sequence[str], details: str | None) -> int:
     started = time.monotonic()
-    found, left_out = score([row for row in rows() if all(piece in row["id"] for piece in only)])
+    found, left_out = score(_stored(only))
     print(f"{'error of the peak and of each instant':<60} {'peak':>8} " + " ".join(f"{i:>8}" for i in INSTANTS))
     for one in found:
         errors = " ".join(f"{one.instants.get(i, float('nan')):>8.2%}" for i in INSTANTS)

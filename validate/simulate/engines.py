@@ -1,8 +1,8 @@
 """Engines of a simulated run behind one small face: ``forward``, ``backward``, ``step``, ``label``.
 
-FSDP and DeepSpeed are built by the same functions that build them over gloo (``validate.cells``). DDP is built here:
-its reducer is C++, so a communication hook answers in place of the collective, and buckets are not rebuilt in the order
-in which gradients arrived (the new buckets would be real memory); their total is the same.
+Engines are built by the same functions that build them over gloo (``validate.cells``). DDP's reducer is C++: here a
+communication hook answers in place of the collective, and buckets are not rebuilt in the order in which gradients arrived
+(the new buckets would be real memory); their total is the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from estimators.run import Run
-from validate.cells.torch_engines import DDP_FUNCTIONS, TorchEngine, _autocast, wrapped
+from validate.cells.torch_engines import TorchEngine, wrapped
 from validate.optimizers import optimizer_of
 from validate.simulate.ledger import REDUCE, Ledger
 
@@ -104,17 +104,9 @@ class _Reducer:
 
 
 def _ddp(model: torch.nn.Module, run: Run, ledger: Ledger) -> TorchEngine:
-    knobs = run.settings.knobs
-    ledger.label_sites({f"parallel/distributed.py:{function}": "buffers" for function in DDP_FUNCTIONS})
     # it compares the shapes of ranks, of which there is one
     with patch("torch.nn.parallel.distributed._verify_param_shape_across_processes"):
-        made = torch.nn.parallel.DistributedDataParallel(
-            model,
-            gradient_as_bucket_view=bool(knobs["gradient_as_bucket_view"]),
-            bucket_cap_mb=int(knobs["bucket_cap_mb"]),
-            static_graph=bool(knobs["static_graph"]),
-            find_unused_parameters=bool(run.settings.knobs["find_unused_parameters"]),
-        )
+        engine = wrapped(model, run, ledger)
 
     def reduced(_: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         with ledger.region(REDUCE):
@@ -124,13 +116,9 @@ def _ddp(model: torch.nn.Module, run: Run, ledger: Ledger) -> TorchEngine:
         return future
 
     reduced.__annotations__.update(bucket=dist.GradBucket, **{"return": torch.futures.Future[torch.Tensor]})
-    made.register_comm_hook(None, reduced)
-    made.reducer = _Reducer(made.reducer)
-
-    def micro_step(last: bool) -> AbstractContextManager[Any]:
-        return nullcontext() if last or knobs["sync_each_batch"] else made.no_sync()
-
-    return TorchEngine(made, lambda: list(made.parameters()), micro_step, _autocast(run))
+    engine.module.register_comm_hook(None, reduced)
+    engine.module.reducer = _Reducer(engine.module.reducer)
+    return engine
 
 
 # -- DeepSpeed -------------------------------------------------------------------------------------------------------

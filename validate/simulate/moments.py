@@ -74,8 +74,8 @@ def traces(ledger: Ledger, categories: Categories) -> dict[str, Trace]:
             if not len(chosen):  # nothing to reduce with: the end of backward
                 chosen = numpy.array([last - 1])
         if instant == "step":  # what is only let go at its end is no moment of it: gradients, block by block once more
-            rises = [at for at, event in enumerate(chosen) if ledger.events[event][1] > 0]
-            chosen = chosen[: rises[-1] + 1] if rises else chosen[:1]
+            last_rise = next((at for at in range(len(chosen) - 1, 0, -1) if ledger.events[chosen[at]][1] > 0), 0)
+            chosen = chosen[: last_rise + 1]
         found[instant] = Trace(tokens[chosen], rows[chosen], chosen)
     return found
 

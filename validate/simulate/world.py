@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -33,13 +34,13 @@ def fake_world(
             raise RuntimeError("a process group exists already; a simulation needs a process of its own")
         dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
         stack.callback(dist.destroy_process_group)
-        stack.enter_context(_patched(_masking(), "find_packed_sequence_indices", lambda *_, **__: None))
-        stack.enter_context(_patched(torch.nn.Module, "_apply", _apply(torch.nn.Module._apply)))
+        stack.enter_context(patch.object(_masking(), "find_packed_sequence_indices", lambda *_, **__: None))
+        stack.enter_context(patch.object(torch.nn.Module, "_apply", _apply(torch.nn.Module._apply)))
         table = fake_impls.op_implementations_dict
         stack.enter_context(_replaced(table, torch.ops.aten._local_scalar_dense.default, _scalar))
         stack.enter_context(_replaced(table, torch.ops.aten._grouped_mm.default, _grouped_mm))
         if engine == "fsdp1":
-            stack.enter_context(_patched(FakeTensor, "data_ptr", _address))
+            stack.enter_context(patch.object(FakeTensor, "data_ptr", _address))
         if engine == "deepspeed":
             stack.enter_context(_deepspeed(free_bytes))
         yield FakeTensorMode(allow_non_fake_inputs=True)
@@ -67,16 +68,6 @@ def _environment(rank: int, ranks: int, ranks_per_node: int) -> Iterator[None]:
     finally:
         for name, value in before.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
-
-
-@contextmanager
-def _patched(owner: Any, name: str, value: Any) -> Iterator[None]:
-    original = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
 
 
 @contextmanager
@@ -159,12 +150,12 @@ def _deepspeed(free_bytes: int) -> Iterator[None]:
     deepspeed.init_distributed(dist_backend="fake")
     agree = lambda ints: None  # noqa: E731
     with ExitStack() as stack:
-        stack.enter_context(_patched(torch.nn.functional, "linear", torch.nn.functional.linear))
+        stack.enter_context(patch.object(torch.nn.functional, "linear", torch.nn.functional.linear))
         for module in (partitioned_param_coordinator, utils):
-            stack.enter_context(_patched(module, "assert_ints_same_as_other_ranks", agree))
-        stack.enter_context(_patched(get_accelerator(), "available_memory", lambda *_: free_bytes))
+            stack.enter_context(patch.object(module, "assert_ints_same_as_other_ranks", agree))
+        stack.enter_context(patch.object(get_accelerator(), "available_memory", lambda *_: free_bytes))
         for name in WAITING:  # for gloo's thread, which is not here
-            stack.enter_context(_patched(deepspeed.comm, name, getattr(deepspeed.comm, name).waits))
+            stack.enter_context(patch.object(deepspeed.comm, name, getattr(deepspeed.comm, name).waits))
         stack.callback(vars(groups).update, before)
         stack.callback(setattr, comm, "cdb", None)
         yield

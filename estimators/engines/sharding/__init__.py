@@ -154,7 +154,7 @@ def root_behind(model: ModelSpec, wrap: str, grouped: bool = True) -> tuple[tupl
     owned, tied = {id(p) for p in root.parameters}, set(model.tied.values())
     ends = [p for part in model.roots for p in part.parameters if p.name in tied and id(p) in owned]
     behind: list[tuple[Parameter, ...]] = []
-    for part in (model.parts[at] for at in reversed(model.executed)):
+    for part in reversed(model.in_turn):
         if part.is_block:
             behind.append(tuple(ends) if others else ())
         else:
