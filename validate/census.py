@@ -34,13 +34,15 @@ OTHER = "other"  # not the engine's: activations, inputs, temporaries of the net
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """One storage. ``label`` is what its owner calls it, empty until known; ``site`` is ``file:function``."""
+    """One storage. ``label`` is what its owner calls it, empty until known; ``site`` is ``file:function``; ``derived``:
+    autograd's backward made it, not a forward that runs again inside backward."""
 
     bytes: int
     site: str
     shape: tuple[int, ...] = ()
     dtype: str = ""
     label: str = ""
+    derived: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,9 @@ class Census(TorchDispatchMode):
         key, size = storage._cdata, storage.nbytes()
         block = self._alive.get(key)
         if block is None:
-            block = self._alive[key] = Block(0, _site(), tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+            derived = torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
+            shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+            block = self._alive[key] = Block(0, _site(), shape, dtype, derived=derived)
             self._watched[block] = weakref.ref(storage, lambda _, key=key, block=block: self._gone(key, block))
         self._change(block, size)
         return block

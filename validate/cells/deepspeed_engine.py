@@ -225,15 +225,18 @@ def _marked(owner: Any, name: str, census: Any) -> Callable[[], None]:
 
 
 def _label_fetched(coordinator: Any, census: Any) -> Callable[[], None]:
-    """Parameters as they are gathered, for those that are released before anybody looks."""
+    """Parameters as they are gathered, for those that are released before anybody looks: of a leaf module all."""
+    from deepspeed.utils import z3_leaf_module
+
     original = coordinator.fetch_sub_module
 
-    def fetched(module: Any, forward: bool) -> Any:
+    def fetch(module: Any, forward: bool) -> Any:
         result = original(module, forward)
-        census.own("params", (p.data for p in module.parameters(recurse=False)), weak=True)
+        fetched = module.parameters(recurse=z3_leaf_module(module))
+        census.own("params", (p.data for p in fetched), weak=True)
         return result
 
-    coordinator.fetch_sub_module = fetched
+    coordinator.fetch_sub_module = fetch
     return lambda: setattr(coordinator, "fetch_sub_module", original)
 
 

@@ -18,23 +18,33 @@ FLAT = 9000
 SCALAR = 16  # elements: counters, norms and flags are counted as what they are made for, or as temporaries
 
 
+Shape = tuple[int, ...]
+
+
 class Categories:
     """Names storages of one run."""
 
-    def __init__(self, ledger: Ledger, vocabulary: int, shapes: frozenset[tuple[int, ...]], flat: bool) -> None:
+    def __init__(
+        self, ledger: Ledger, vocabulary: int, shapes: frozenset[Shape], streams: frozenset[Shape], flat: bool
+    ) -> None:
         self._ledger = ledger
         self._vocabulary = vocabulary
         self._shapes = shapes  # of trainable parameters: gradients that nobody owns when the engine takes them
+        self._streams = streams  # of a block's input, whose gradient is handed on as that of positions
         self._flat = flat  # FSDP1: a long vector is the gradient of a unit's flat parameter
         self._found: dict[Block, str] = {}
 
     @classmethod
     def of(cls, ledger: Ledger, run: Run) -> Categories:
-        """Those of the network that ``run`` trains. A gradient's shape is one that no activation has."""
+        """Those of the network that ``run`` trains. A gradient's shape is one that no activation has: not that of a row
+        for each token (and expert that serves it), nor that of positions, which are added to one sample's stream."""
         rows = run.workload.micro_batch * run.workload.seq_len
-        shapes = (p.shape for _, p in run.model.named_parameters() if p.trainable)
-        gradients = frozenset(shape for shape in shapes if shape[0] != rows)
-        return cls(ledger, vocabulary(run.model), gradients, run.strategy.engine == "fsdp1")
+        served = int(run.model.config.get("num_experts_per_tok") or 1)
+        shapes = {p.shape for _, p in run.model.named_parameters() if p.trainable}
+        positions = frozenset(shape for shape in shapes if len(shape) == 3 and shape[0] == 1)
+        gradients = frozenset(shape for shape in shapes - positions if shape[0] not in (rows, rows * served))
+        streams = positions if _reduces_early(run) else frozenset[Shape]()
+        return cls(ledger, vocabulary(run.model), gradients, streams, run.strategy.engine == "fsdp1")
 
     def __call__(self, block: Block, phase: str) -> str:
         """The category; ``phase`` is the one in which the block was made."""
@@ -45,6 +55,8 @@ class Categories:
 
     def _name(self, block: Block, phase: str) -> str:
         label = self._ledger.label(block)
+        if block.derived and block.shape in self._streams:  # of one sample: an activation's until it is a weight's
+            return "activations"
         if label != OTHER:
             return label
         if phase == "backward" and self._is_gradient(block):
@@ -63,5 +75,12 @@ class Categories:
 
     def _is_gradient(self, block: Block) -> bool:
         """Parts of a sum (a shared matrix), or copied into a bucket at once: never anybody's ``.grad``."""
+        if not block.derived:  # a weight's copy, made where its block runs again
+            return False
         shape = tuple(size for size in block.shape if size != 1)
         return shape in self._shapes or (self._flat and len(shape) == 1 and shape[0] > FLAT)
+
+
+def _reduces_early(run: Run) -> bool:
+    """Whether the engine takes gradients away inside backward."""
+    return run.strategy.engine in ("fsdp1", "fsdp2") or (run.strategy.stage or 0) >= 2

@@ -129,6 +129,7 @@ ON_HOST = (
     "accumulated_grads_in_cpu", "temp_grad_buffer_for_cpu_offload", "param_buffer_of_bit16_for_cpu_offload_groups",
     "param_groups_fp16_flat_cpu_memory", "grad_partitions_flat_buffer",
 )  # fmt: skip
+CUT = "partition_parameters.py:_partition_param"  # makes a parameter's shard where it will stay
 
 
 def _deepspeed(model: torch.nn.Module, run: Run, ledger: Ledger) -> Engine:
@@ -137,6 +138,8 @@ def _deepspeed(model: torch.nn.Module, run: Run, ledger: Ledger) -> Engine:
     from validate.cells import deepspeed_engine as cells
 
     ledger.label_sites(cells.SITES)
+    if run.strategy.params:
+        ledger.place_site_on_host(CUT)
     trained = [p for p in model.parameters() if p.requires_grad]
     engine, *_ = deepspeed.initialize(model=model, config=cells.config_of(run), model_parameters=trained)
     undo: list[Callable[[], None]] = []

@@ -50,7 +50,8 @@ class Ledger(Census):
         self._looks_away = False
         self._remembered = Remembered()
         self.starts: list[tuple[str, int]] = []
-        self.on_host: set[Block] = set()
+        self._on_host: set[Block] = set()
+        self._host_site = ""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -91,7 +92,14 @@ class Ledger(Census):
 
     def place_on_host(self, tensors: Iterable[torch.Tensor | None]) -> None:
         """These storages lie in host RAM, whatever the device of a simulated tensor says."""
-        self.on_host.update(block for t in tensors if t is not None and (block := self._note(t)) is not None)
+        self._on_host.update(block for t in tensors if t is not None and (block := self._note(t)) is not None)
+
+    def place_site_on_host(self, site: str) -> None:
+        """What is made at sites with this piece in their names lies in host RAM, from its first moment on."""
+        self._host_site = site
+
+    def is_on_host(self, block: Block) -> bool:
+        return block in self._on_host or bool(self._host_site and self._host_site in block.site)
 
     @contextmanager
     def region(self, name: str) -> Iterator[None]:

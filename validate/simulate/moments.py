@@ -90,7 +90,7 @@ def _replayed(ledger: Ledger, categories: Categories) -> tuple[numpy.ndarray, nu
         if not change:
             continue
         category = categories(block, phase)
-        on_host = block in ledger.on_host
+        on_host = ledger.is_on_host(block)
         changes[at, places[category] + (len(CATEGORIES) if on_host else 0)] = change
         tokens[at] = hash((category, block.site, change > 0, on_host))
     return changes.cumsum(axis=0), tokens, regions
@@ -126,6 +126,6 @@ def sites_at(ledger: Ledger, categories: Categories, event: int) -> tuple[tuple[
     """Category, site and bytes of everything on the GPU after an event, largest first."""
     found: Counter[tuple[str, str]] = Counter()
     for phase, block, change, _ in islice(_with_phase(ledger), event + 1):
-        if change and block not in ledger.on_host:
+        if change and not ledger.is_on_host(block):
             found[categories(block, phase), block.site] += change
     return tuple((*key, size) for key, size in found.most_common(SITES) if size)

@@ -51,6 +51,7 @@ def measure(
         ledger.begin("start")
         engine = build_engine(model, run, ledger)
         hook = _mark_loss(model, ledger)
+        ledger.begin("between")
         try:
             for step in range(steps):
                 if network:
