@@ -14,7 +14,8 @@ class Site(NamedTuple):
     as ``part`` are the embeddings (backward, ``during``: their gradient is made) and the final norm, head and loss.
     ``stage``: ``before`` the piece computes (of ``loss``: the head, before the loss),
     ``during`` its work, ``after`` it. Of a block's forward also ``entering`` its ``module`` of that path, ``inside``
-    or ``behind`` it until the next is entered or left (without a path, until the first is), or ``through`` it.
+    or ``behind`` it until the next is entered or left (without a path, until the first is), or ``through`` it; of its
+    backward the same while the block runs forward once more, and ``during`` with ``made`` what comes after.
     ``gradients``: how gradients of the piece's weights count while it works: ``made`` all made so far are new memory,
     ``fresh`` only the one being made, ``held`` none (the engine's own amounts hold them); ``early`` looks only at what
     happens before the first of them, ``late`` only at what happens from it on (the engine's amounts hold them), and

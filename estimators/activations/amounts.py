@@ -21,6 +21,7 @@ from estimators.workload import DTYPE_BYTES
 INT64 = 8
 IMAGE_ROLES = ("vision",)  # a row of their batch is an image
 GRADIENTS = ("made", "fresh", "held", "early", "late", "arrives")  # the values of ``Site.gradients``
+EARLY = GRADIENTS.index("early")
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,14 +39,15 @@ class BlockRun:
 
 
 class Level(NamedTuple):
-    """One way of treating a piece. ``steps`` of its backward and ``visits`` of its forward are read when somebody asks
-    for one."""
+    """One way of treating a piece. ``steps`` of its backward, ``visits`` of its forward and of its recompute (``again``)
+    are read when somebody asks for one."""
 
     kept: Amount
     forward: Amount
     backward: Gradients
     steps: Steps
     visits: Visits
+    again: Visits
     read: At | Anywhere
     of_images: bool
 
@@ -56,6 +58,9 @@ class Level(NamedTuple):
 
     def at(self, site: Site) -> tuple[Amount, Amount]:
         """Of a place in backward: bytes without and of gradients that are new memory."""
+        if site.stage != "during":
+            moments = self.again.at(site.stage, site.module)
+            return (self.read.largest(moments, self.of_images), 0) if moments else self.backward[EARLY]
         step = self.steps.get(site.made)
         moments = () if step is None else step.arrival if site.gradients == "arrives" else step.rest
         if moments:
@@ -203,7 +208,7 @@ def _network(question: Question, read: At | Anywhere, rows: int | None) -> Bytes
     stretches = tuple(_stretch(r, read) for r in runs_of(question))
     loss = question.loss if rows is None else replace(question.loss, rows=rows)
     end = head(question.model, Conditions(question.precision, question.kernels, question.device, True), loss)
-    last = _level(Kept(end.saved_size, ZERO, end.forward, end.backward, False), read)
+    last = _level(Kept(end.saved_size, ZERO, end.forward, end.backward, False, end.steps), read)
     inputs, casts = _inputs(question, read)
     before = tuple(_before(stretches, part) for part in range(len(stretches) + 1))
     return Bytes(
@@ -264,6 +269,7 @@ def _level(kept: Kept, read: At | Anywhere, of_images: bool = False) -> Level:
         read.by_gradients(kept.backward, of_images),
         kept.steps,
         kept.visits,
+        kept.again,
         read,
         of_images,
     )

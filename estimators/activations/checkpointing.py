@@ -25,7 +25,8 @@ class Kept:
 
     ``kept``: bytes on the GPU from its forward to its backward; ``host``: bytes moved to the host instead.
     ``forward``: as of a profile. ``backward``: moments of recompute and gradient, above (kept + incoming gradient);
-    ``steps``: the same by the gradients that are there. ``visits``: ``forward`` by modules.
+    ``steps``: of what comes behind the recompute, by the gradients that are there. ``visits``: ``forward`` by modules;
+    ``again``: the recompute likewise.
     """
 
     kept: Size
@@ -35,6 +36,7 @@ class Kept:
     recomputes: bool
     steps: Steps = field(default_factory=dict)
     visits: Visits = field(default_factory=Visits)
+    again: Visits = field(default_factory=Visits)
 
 
 @lru_cache(maxsize=8192)
@@ -55,8 +57,8 @@ def checkpointed(profile: Profile, how: str, reentrant: bool = False, products: 
     if how != "offload":
         return (made,)
     back = tuple(_above(m, profile.boundary) for m in made.backward)
-    steps = above(made.steps, profile.boundary)
-    return (replace(made, kept=ZERO, host=profile.boundary, backward=back, steps=steps),)
+    steps, again = above(made.steps, profile.boundary), made.again.beside(profile.boundary)
+    return (replace(made, kept=ZERO, host=profile.boundary, backward=back, steps=steps, again=again),)
 
 
 def _whole(profile: Profile) -> Kept:
@@ -83,7 +85,8 @@ def _recomputed(profile: Profile, spared: tuple[Saved, ...], reentrant: bool, be
     """
     extra = plus(total(s.size for s in spared), beyond)
     kept = plus(plus(profile.boundary, profile.arguments), extra)
-    again = [_above(m, minus(ZERO, kept)) for m in profile.forward]
+    made = minus(ZERO, kept)
+    again = [_above(m, made) for m in profile.forward]
     counted = profile.saved_size if profile.keeps_input else plus(profile.saved_size, profile.boundary)
     base = minus(plus(counted, plus(beyond, profile.arguments)), kept)
     if reentrant:
@@ -91,7 +94,8 @@ def _recomputed(profile: Profile, spared: tuple[Saved, ...], reentrant: bool, be
     played = [_above(m, base) for m in profile.backward]
     forward = tuple(_above(m, extra) for m in profile.forward_no_grad) if extra != ZERO else profile.forward_no_grad
     visits = profile.visits_no_grad.beside(extra)
-    return Kept(kept, ZERO, forward, (*again, *played), True, above(profile.steps, base, again), visits)
+    steps, modules = above(profile.steps, base), profile.visits.beside(made)
+    return Kept(kept, ZERO, forward, (*again, *played), True, steps, visits, modules)
 
 
 def _above(moment: Moment, size: Size) -> Moment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from estimators.activations.amounts import GRADIENTS, NONE, Bytes, network_bytes, network_formulas
+from estimators.activations.amounts import NONE, Bytes, network_bytes, network_formulas
 from estimators.activations.formulas import Amount, larger
 from estimators.activations.question import Question, question_of
 from estimators.activations.roots import roots_of
@@ -15,7 +15,7 @@ from estimators.run import Run
 from estimators.sites import OUTSIDE, START, Site
 from estimators.values import dataclass, field
 
-COMPUTES = ("during", "entering", "inside", "through", "behind")  # stages of a block's forward in which it runs
+COMPUTES = ("during", "entering", "inside", "through", "behind")  # stages of a block in which it runs
 Row = tuple[str, str, Amount, str]  # the fields of a ``Term``, which is made only when somebody reads it
 
 
@@ -37,7 +37,7 @@ class Network:
         if site == OUTSIDE:
             return ()
         rows = _rows(self.bytes, site)
-        if 0 <= site.part < len(self.bytes.stretches) and site.stage == "during":
+        if 0 <= site.part < len(self.bytes.stretches) and site.stage in COMPUTES:
             _give_up(rows)
         return tuple(Term(*row) for row in rows if row[2])  # type: ignore[arg-type]
 
@@ -121,7 +121,7 @@ def _saved(found: Bytes, site: Site) -> list[Row]:
     )
     if 0 <= site.part < len(found.stretches):
         stretch = found.stretches[site.part]
-        pieces = site.piece + (site.direction == "backward" and site.stage in ("before", "during"))
+        pieces = site.piece + (site.direction == "backward" and site.stage != "after")
         kept += stretch.kept(pieces)
         copies += stretch.copies * pieces
     if site.direction == "backward":
@@ -190,7 +190,7 @@ def _at_block(found: Bytes, site: Site) -> Iterator[Row]:
             )
     elif site.stage == "before":
         yield ("incoming gradient", "activations", stretch.output, "of the block's output")
-    elif site.stage == "during":
+    elif site.stage in COMPUTES:
         work, gradients = level.at(site)
         yield ("block in backward", "activations", stretch.output + work,
                    "recompute and gradients at their largest, beside what is kept")  # fmt: skip
@@ -206,7 +206,7 @@ def _at_end(found: Bytes, site: Site) -> Iterator[Row]:
         if site.stage == "after":
             yield ("outgoing gradient", "activations", found.end_gradient, "of the last block's output")
             return
-        work, gradients = found.end.backward[GRADIENTS.index(site.gradients)]
+        work, gradients = found.end.at(site)
         yield ("head and loss in backward", "logits", found.end_saved + work,
                    "what the head keeps and gradients of logits, at their largest together")  # fmt: skip
         yield ("gradients of the head's weights", "gradients", gradients, "made by then, in the weights' dtype")

@@ -6,7 +6,7 @@ moment. The bytes of gradients made so far are the clock that both share.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from estimators.activations.tape import Moment, Size, largest
 from estimators.values import NamedTuple, replace
@@ -36,13 +36,9 @@ def steps_of(moments: Sequence[Moment]) -> Steps:
     return {made: Step(largest(arrival), largest(rest)) for made, (arrival, rest) in found.items()}
 
 
-def above(steps: Steps, base: Size, again: Iterable[Moment] = ()) -> Steps:
-    """The steps with ``base`` beside them; ``again``: what comes before the first gradient."""
-    moved = {
+def above(steps: Steps, base: Size) -> Steps:
+    """The steps with ``base`` beside them."""
+    return {
         made: Step(*(tuple([replace(m, live=tuple(map(int.__add__, m.live, base))) for m in ms]) for ms in step))
         for made, step in steps.items()
     }
-    more = tuple(again)
-    if more:
-        moved[0] = Step((), largest([*more, *(moved[0].rest if 0 in moved else ())]))
-    return moved

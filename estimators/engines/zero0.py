@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from estimators.engines.zero_common import LOSS, Moments, Sizes, Terms, forward_ends, growing, load_copy, outside, plus
+from estimators.engines.zero_common import LOSS, Moments, Sizes, Terms, forward_ends, growing, outside, plus
 from estimators.engines.zero_layout import frozen_terms, trainable
+from estimators.engines.zero_load import load_copy
 from estimators.model.spec import ModelSpec
 from estimators.result import Term
 from estimators.run import Run

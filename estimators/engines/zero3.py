@@ -11,10 +11,11 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import accumulate
 
-from estimators.engines.zero_common import HEAD, LOSS, Moments, Sizes, Terms, host_term, load_copy, outside, plus
+from estimators.engines.zero_common import HEAD, LOSS, Moments, Sizes, Terms, host_term, outside, plus
 from estimators.engines.zero_coordinator import Live, Setting, When
 from estimators.engines.zero_fetch import Fetched, fetched
 from estimators.engines.zero_layout import AFTER, BETWEEN, Spot, buffer_bytes, frozen_bytes, shards, trainable
+from estimators.engines.zero_load import adapters_made, load_copy
 from estimators.engines.zero_offload import host3, on_gpu
 from estimators.engines.zero_reduce import NORM_BYTES
 from estimators.engines.zero_views import kept_views
@@ -88,6 +89,8 @@ def _at(spot: Spot, when: When, sizes: Sizes) -> Site:
         return Site("backward", part, 0, "after")
     if part == END:
         return Site("backward", END, 0, "during", "late")
+    if when.stage != "during":
+        return Site("backward", part, index, when.stage, module=when.module)
     return Site("backward", part, index, "during", "arrives" if when.arrives else "held", when.made * sizes.element)
 
 
@@ -143,7 +146,10 @@ def _buffers(run: Run, sizes: Sizes) -> Term:
     """zero.Init makes every float tensor of a model in the dtype that it trains in, buffers too."""
     narrow = run.settings.knobs.get("zero_init") and sizes.element < 4
     size = buffer_bytes(run.model)
-    return Term("model buffers", "buffers", size * sizes.element // 4 if narrow else size, "registered buffers, whole")
+    if narrow:
+        each = ((part.count, b) for part in run.model.parts for b in part.buffers)
+        size = sum(count * (b.numel * sizes.element if b.dtype == "fp32" else b.bytes) for count, b in each)
+    return Term("model buffers", "buffers", size, "registered buffers, whole")
 
 
 def _frozen_shard_bytes(run: Run, n: int, elements: int) -> int:
@@ -314,6 +320,7 @@ def _partitioning(run: Run, sizes: Sizes, n: int) -> list[Terms]:
                 Term("first shard", "params", first, f"1/{n} of the first parameter"),
                 _buffers(run, sizes),
             ),
+            *(plus(now, _buffers(run, sizes)) for now in adapters_made(run, sizes, whole)),
             *load_copy(run, sizes),
         ]
     largest = max(numels)

@@ -126,20 +126,3 @@ def host_term(
         formula += ", pinned: rounded to a power of two"
     ranks = run.cluster.gpus_per_node
     return Term(name, category, ranks * bytes_per_rank, f"{ranks} ranks of a node x ({formula})", "host")
-
-
-def load_copy(run: Run, sizes: Sizes) -> list[Terms]:
-    """A model that was built wider than it trains is cast parameter by parameter (``_cast_module_mixed_precision``).
-
-    On a host of its own that happens before the model moves to the GPU.
-    """
-    wide = DTYPE_BYTES[run.settings.load_dtype]
-    if wide <= sizes.element or DEVICES[run.settings.device].builds_apart:
-        return []
-    largest = max(p.numel for part in run.model.parts for p in part.parameters)
-    return [
-        (
-            Term("model as it was built", "params", run.model.num_params * wide, f"all parameters x {wide} B"),
-            Term("cast copy", "temporaries", largest * sizes.element, f"largest parameter x {sizes.element} B"),
-        )
-    ]

@@ -61,7 +61,7 @@ def persistent(net: Modules, setting: Setting) -> set[int]:
 
 class When(NamedTuple):
     """Which moment of a place: elements of its gradients that are made, whether the last of them arrives just now, and
-    the largest parameter of the bucket that is reduced; of a block's forward, which stage of which module."""
+    the largest parameter of the bucket that is reduced; of a block that runs forward, which stage of which module."""
 
     made: int = 0
     arrives: bool = False
@@ -97,7 +97,8 @@ class Coordinator:
         self.freed: dict[int, bool] = {}  # and what was let go: whether that made its secondary shard
         self.flushes = self.made = 0
         self.spot: Spot = (START, 0)
-        self.stands = "during", ""  # stage and module
+        self.stands = "during", ""  # stage and module of a block that runs forward, in backward once more
+        self.again = False  # whether the block has begun to
         self.best: dict[str, Seen] = {"forward": {}, "backward": {}, "reduce": {}}
         self.phase = "forward"
         self._now()
@@ -141,8 +142,13 @@ class Coordinator:
             self.spot = (number, AFTER) if self.phase == "forward" else (number, BETWEEN) if number else (START, 0)
         if self.spot != before:
             number, index = self.spot
-            in_block = self.phase == "forward" and 0 <= number < END and index != AFTER
-            self.made, self.stands = 0, ("behind" if in_block else "during", "")
+            runs = self.phase == "forward" or self.setting.recompute
+            in_block = runs and 0 <= number < END and index not in (AFTER, BETWEEN)
+            self.made, self.stands, self.again = 0, ("behind" if in_block else "during", ""), False
+            self._now()
+        self.again = self.again or phase == RECOMPUTE
+        if self.again and phase == BACKWARD and self.stands[0] != "during":
+            self.stands = "during", ""
             self._now()
         stops = bool(owned) and self.stands[0] != "during"
         if kind == FETCH:

@@ -41,7 +41,8 @@ def fetched(model: ModelSpec, setting: Setting, folded: bool = True) -> Fetched:
     best = state.best
     forward = [(spot, _of_modules(here)) for spot, here in reversed(best["forward"].items())]
     ahead = tuple(reversed(rising(forward)))
-    return Fetched(kept, ahead, loss, rising(best["backward"].items()), rising(best["reduce"].items()))
+    back = rising((spot, _of_modules(here)) for spot, here in best["backward"].items())
+    return Fetched(kept, ahead, loss, back, rising(best["reduce"].items()))
 
 
 def _of_modules(here: Mapping[When, Live]) -> Mapping[When, Live]:

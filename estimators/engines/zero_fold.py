@@ -8,10 +8,10 @@ the equal blocks and every question whether a parameter is used again soon has t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from estimators.engines.zero_coordinator import Coordinator, Live
-from estimators.engines.zero_modules import FETCH, FORWARD, Round
+from estimators.engines.zero_modules import FETCH, FORWARD, Call, Round
 
 PATIENCE = 8  # blocks of a round before which the state was another one, until nobody looks any more
 ELSEWHERE = 1 << 60  # added to the number of a parameter that does not lie in the blocks of a round
@@ -21,7 +21,7 @@ def replay(state: Coordinator) -> Live:
     """Every call of a micro-step; what is there after the last module of forward."""
     loss, queued = Live(), 0
     rounds = state.net.rounds
-    head = [c for r in rounds for c in r.calls if c.kind == FETCH and c.phase == FORWARD and c.owned][-1]
+    head = _head(rounds)
     small = sum(numel <= state.setting.threshold for numel in state.net.numels)
     is_regular = state.setting.hpz == 1 and small == len(state.persist)  # secondary shards grow from block to block
     for here in rounds:
@@ -49,6 +49,14 @@ def replay(state: Coordinator) -> Live:
             time += 1
     state.end()
     return loss
+
+
+def _head(rounds: Iterable[Round]) -> Call:
+    """The call of the last module of forward; where it has an adapter, of peft's layer around both."""
+    calls = [c for r in rounds for c in r.calls if c.kind == FETCH and c.phase == FORWARD]
+    last = [c for c in calls if c.owned][-1]
+    layer, is_adapter, _ = last.path.partition(".lora_")
+    return next(c for c in calls if c.path == layer) if is_adapter else last
 
 
 class _Blocks:

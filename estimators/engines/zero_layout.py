@@ -86,6 +86,15 @@ def execution_order(part: Part) -> list[int]:
     return sorted(range(len(part.parameters)), key=when) if part.is_block else list(range(len(part.parameters)))
 
 
+def _used_order(part: Part) -> list[int]:
+    """``execution_order``, last to first as gradients arrive: adapters on stacked experts were all read before the first
+    product, the outer wrapper's first, B before A (``activations/wrapped.py``)."""
+    order = execution_order(part)
+    factors = [i for i in order if ".experts." in part.parameters[i].name and ".lora_" in part.parameters[i].name]
+    swapped = dict(zip(factors, reversed(factors), strict=True))
+    return [swapped.get(i, i) for i in order]
+
+
 @lru_cache(maxsize=256)
 def trainable(model: ModelSpec, dealt_to: int = 1) -> Layout:
     """The flat group that the optimizer is given: all parameters that train, one group.
@@ -101,7 +110,7 @@ def trainable(model: ModelSpec, dealt_to: int = 1) -> Layout:
     for part, spot in spots_of(model):
         here = [p.numel for p in part.parameters if p.trainable]
         place = {i: n for n, i in enumerate(i for i, p in enumerate(part.parameters) if p.trainable)}
-        order = [place[i] for i in execution_order(part) if i in place]
+        order = [place[i] for i in _used_order(part) if i in place]
         tied = next((len(sizes) + place[i] for i in place if part.parameters[i].name in shared), tied)
         executed.append([])
         for index in range(part.count):

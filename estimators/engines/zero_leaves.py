@@ -35,13 +35,18 @@ _NOT_CALLED = ("lora_A", "lora_B", "lora_dropout", "lora_embedding_A", "lora_emb
 class Leaf(NamedTuple):
     """A module without children, the parameters that it owns, and the block around it.
 
-    ``is_whole``: it has children, but DeepSpeed takes it for one module.
+    ``arriving``: of one that has children but that DeepSpeed takes for one module, its parameters in the order of their
+    gradients.
     """
 
     path: str
     owned: tuple[int, ...]
     block: str
-    is_whole: bool = False
+    arriving: tuple[int, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        return bool(self.arriving)
 
 
 def leaf_in(part: Part) -> str:
@@ -92,7 +97,7 @@ def leaves_of(names: list[str], order: list[int], base: int, block: str, whole: 
         if whole and f"{here}.".startswith(f"{whole}."):
             here = whole
         if whole and path == whole != here:
-            yield Leaf(path, tuple(sorted(owned)), block, True)
+            yield Leaf(path, tuple(sorted(owned)), block, _arriving({n: names[n - base] for n in sorted(owned)}))
             owned = []
         elif here != path and owned:
             if ".lora_A." in path:
@@ -104,6 +109,13 @@ def leaves_of(names: list[str], order: list[int], base: int, block: str, whole: 
             owned = []
         path = here
         owned.append(number)
+
+
+def _arriving(names: Mapping[int, str]) -> tuple[int, ...]:
+    """Gradients inside a mixture: last used, first made; of adapters on stacked experts as their views were made, all
+    before a product is (``activations/wrapped.py``), the inner wrapper's first."""
+    factors = [number for number, name in names.items() if ".experts." in name and ".lora_" in name]
+    return (*factors, *reversed([number for number in names if number not in factors]))
 
 
 def containers(path: str) -> list[str]:

@@ -268,7 +268,7 @@ class _Calls:
             block = leaf.block
             half = leaf.path != first and self.tied.intersection(leaf.owned)
             if leaf.is_whole:
-                yield Call(MADE, BACKWARD, leaf.path, leaf.owned[::-1])
+                yield Call(MADE, BACKWARD, leaf.path, leaf.arriving)
             yield Call(HALF if half else GRADIENT, BACKWARD, leaf.path, leaf.owned)
             if leaf.path in self.fed:
                 yield Call(RELEASE, BACKWARD, leaf.path, leaf.owned, is_whole=leaf.is_whole)

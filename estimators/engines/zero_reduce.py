@@ -42,20 +42,24 @@ class Rules:
 
 
 class Held(NamedTuple):
-    """One moment of backward: where, elements of gradients, bytes of copies beside them, and how new gradients count."""
+    """One moment of backward: where, elements of gradients, bytes of copies beside them, and how new gradients count.
+
+    ``made``: elements of the gradients of its block that are there by then.
+    """
 
     spot: Spot
     gradients: int
     copies: int = 0  # bytes of the flattened bucket, or of a norm's fp64 copy
     how: str = "late"
     has_bucket: bool = True
+    made: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
     """Moments of one backward that can be the largest, in the order of time."""
 
-    backward: tuple[Held, ...]  # at the entry of a gradient hook
+    backward: tuple[Held, ...]  # at the entry of a gradient hook, and behind it
     reduce: tuple[Held, ...]  # while a bucket is reduced
 
 
@@ -72,11 +76,27 @@ def collect(model: ModelSpec, ranks: int, rules: Rules) -> Collected:
     return Collected(tuple(backward), tuple({h: None for c in found for h in c.reduce}))
 
 
-def records(moments: Iterable[Held], size: Callable[[Held], int]) -> tuple[Held, ...]:
+def records(moments: Iterable[Held], size: Callable[[Held], tuple[int, bool]]) -> tuple[Held, ...]:
     """Activations shrink as backward goes on: only a moment that holds more than every earlier one can be the largest."""
     kept: list[Held] = []
     for held in moments:
         if not kept or held.spot[0] == START or size(held) > size(kept[-1]):
+            kept.append(held)
+    return tuple(kept)
+
+
+def _held(moment: Held) -> tuple[int, bool]:
+    return moment.gradients, moment.has_bucket
+
+
+def rising(moments: Iterable[Held]) -> tuple[Held, ...]:
+    """As ``records``, of blocks that are as far with their backward."""
+    kept: list[Held] = []
+    most: dict[tuple[int, str, int], int] = {}
+    for held in moments:
+        key = held.spot[0], held.how, held.made
+        if held.spot[0] == START or held.gradients > most.get(key, -1):
+            most[key] = held.gradients
             kept.append(held)
     return tuple(kept)
 
@@ -105,30 +125,36 @@ class _Replay:
         bucket: list[int] = []
         pending: list[int] = []  # in the bucket's list, but not in its buffer
         spot: Spot = (START, 0)
-        backward: dict[Spot, int] = {}  # the most gradients at each place, in the order of time
+        backward: dict[tuple[Spot, str, int], int] = {}  # the most gradients at each moment, in the order of time
         entered: list[Held] = []  # what is there when a block begins, before the first gradient of its own
-        reduce: dict[Spot, tuple[int, int, int]] = {}  # bytes, then gradients and copies
+        reduce: dict[tuple[Spot, int], tuple[int, int, int]] = {}  # bytes, then gradients and copies
+        made = (
+            -1 if at_the_end else sizes[half] if half >= 0 else 0
+        )  # of this block's gradients; its half is the head's
 
         def moment(copies: int) -> None:
-            size = (alive + pieces) * element + copies
-            if size > reduce.get(spot, (0,))[0]:
-                reduce[spot] = size, alive + pieces, copies
+            size, now = (alive + pieces) * element + copies, (spot, made)
+            if size > reduce.get(now, (0,))[0]:
+                reduce[now] = size, alive + pieces, copies
 
         if half >= 0:
             alive += sizes[half]
         if at_the_end:
-            backward[spot] = alive + waiting * (3 if rules.accumulates else 2)
+            backward[spot, "late", made] = alive + waiting * (3 if rules.accumulates else 2)
         order = layout.order if at_the_end else reversed(layout.executed)
         for index in (*order, -1):  # behind the last one the bucket is reduced once more
             most = -1
             if index < 0:
-                spot = (START, 0)
+                spot, made = (START, 0), -1
             else:
                 numel = sizes[index]
                 if not at_the_end:
                     if spots[index] != spot and spots[index][0] not in (START, END):
                         entered.append(Held(spots[index], alive + pieces, 0, "early", bool(backward)))
+                    if spots[index] != spot and spots[index][0] != END:
+                        made = 0 if spots[index][0] != START else -1
                     spot = spots[index]
+                    made += numel if made >= 0 else 0
                 if index == half:  # autograd adds two halves: three tensors
                     most = alive + pieces + 2 * numel
                 if not loaded:
@@ -162,14 +188,19 @@ class _Replay:
                     alive -= numel
                 elements += numel
                 bucket.append(index)
-            if most > backward.get(spot, -1):
-                backward[spot] = most
+            if most > backward.get((spot, "arrives" if made >= 0 else "late", made), -1):
+                backward[spot, "arrives" if made >= 0 else "late", made] = most
+            if made >= 0:
+                backward[spot, "held", made] = alive + pieces
         before = Held((END, 0), self._at_start(), 0, "early", False)
-        backwards = [before, *self._piling_up(), *(Held(spot, size) for spot, size in backward.items())]
-        reduced = (Held(spot, held, copies) for spot, (_, held, copies) in reduce.items())
+        behind = (Held(spot, size, 0, how, True, made) for (spot, how, made), size in backward.items())
+        reduced = (
+            Held(spot, held, copies, "arrives" if made >= 0 else "late", True, made)
+            for (spot, made), (_, held, copies) in reduce.items()
+        )
         return Collected(
-            (*records(entered, lambda h: h.gradients), *records(backwards, lambda h: h.gradients)),
-            records(reduced, lambda h: h.gradients * element + h.copies),
+            (*records(entered, _held), *records([before, *self._piling_up()], _held), *rising(behind)),
+            records(reduced, lambda h: (h.gradients * element + h.copies, True)),
         )
 
     def _at_start(self) -> int:
@@ -184,12 +215,13 @@ class _Replay:
         if self.rules.accumulates:
             yield Held((END, 0), self.layout.numel, 0, "fresh", True)
             return
+        sizes, spots, tied = self.layout.sizes, self.layout.spots, self.layout.tied
+        half = sizes[tied] if tied >= 0 else 0  # of a tied gradient: waits in autograd behind the head
         done, seen = 0, (-2, 0)
-        sizes, spots = self.layout.sizes, self.layout.spots
         for index in reversed(self.layout.executed):
             spot = spots[index]
             if spot != seen and spot[0] != START:
-                yield Held(spot, done, 0, "made", done > 0)
+                yield Held(spot, done + (half if spot[0] != END else 0), 0, "made", done > 0)
             seen, done = spot, done + sizes[index]
 
     def _slice(self, index: int) -> int:

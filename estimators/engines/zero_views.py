@@ -3,8 +3,9 @@
 Releasing a parameter gives its ``data`` another tensor (partition_parameters.py, ``free_param``); FSDP empties the storage
 itself. An operation that keeps the parameter, as a linear layer does, sees the new data. One that keeps a view of it keeps
 the gathered storage: stacked experts, which transformers turns before ``grouped_mm`` (integrations/moe.py,
-``_grouped_linear``), stay from forward to their block's backward. Recomputation makes what it keeps inside
-backward. Formula Z.9 of ``docs/formulas-memory.md``.
+``_grouped_linear``), stay from forward to their block's backward; with adapters on them the product keeps the merged
+weight, and the merge keeps the factors, turned (peft/tuners/lora/layer.py, ``get_delta_factors``). Recomputation makes
+what it keeps inside backward. Formula Z.9 of ``docs/formulas-memory.md``.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from estimators.sites import END, START
 
 def kept_views(run: Run, spot: Spot, forward: bool) -> int:
     """Elements at a place of the step that no longer count as gathered."""
-    if run.workload.checkpointing != "none" or run.workload.has_adapters:
+    if run.workload.checkpointing != "none":
         return 0
-    each = _each(run.model)
+    each = _each(run.model, int(run.settings.knobs["param_persistence_threshold"]))
     if not any(each):
         return 0
     counts = [part.count for part in run.model.blocks]
@@ -43,9 +44,9 @@ def kept_views(run: Run, spot: Spot, forward: bool) -> int:
 
 
 @lru_cache(maxsize=256)
-def _each(model: ModelSpec) -> tuple[int, ...]:
-    """Of each run of blocks, elements that one block keeps a view of."""
-    return tuple(_of(part) for part in model.blocks)
+def _each(model: ModelSpec, threshold: int) -> tuple[int, ...]:
+    """Of each run of blocks, elements that one block keeps a view of; what is never let go does not count."""
+    return tuple(sum(numel for numel in _of(part) if numel > threshold) for part in model.blocks)
 
 
 def _behind(model: ModelSpec) -> int:
@@ -54,10 +55,14 @@ def _behind(model: ModelSpec) -> int:
     return sum(p.numel for part in model.parts[last + 1 :] for p in part.parameters)
 
 
-def _of(part: Part) -> int:
+def _of(part: Part) -> list[int]:
+    """Elements of each parameter of a block."""
     stacks = {p.name.rpartition(".")[2]: p for p in part.parameters if p.kind == "experts" and len(p.shape) == 3}
     down = stacks.get("down_proj")
+    if down is not None and (wrapper := down.name.find(".base_layer.")) > 0:
+        factors = f"{down.name[:wrapper]}."
+        return [p.numel for p in part.parameters if p.name.startswith(factors) and ".lora_" in p.name]
     up = stacks.get("gate_up_proj") or stacks.get("up_proj")
     if down is None or up is None or up.shape[1] == down.shape[2]:  # [in, out]: used as they are
-        return 0
-    return sum(p.numel for p in stacks.values())
+        return []
+    return [p.numel for p in stacks.values()]

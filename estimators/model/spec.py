@@ -48,12 +48,16 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A registered buffer (rotary frequencies, masks): bytes that every rank holds whole."""
+    """A registered buffer (rotary frequencies, masks): bytes that every rank holds whole.
+
+    ``is_number``: made of a Python number, in the dtype that the model is built in.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str = "fp32"
     persistent: bool = False
+    is_number: bool = False
 
     @property
     def numel(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from estimators.activations.builder import Builder
 from estimators.activations.routing import bias_of, gather, grouped, normalised_in_place, rows, top_k, total
 from estimators.activations.tape import Dim, Tensor
-from estimators.activations.wrapped import parameter
+from estimators.activations.wrapped import entered, parameter
 from estimators.activations.writes import add_in_place, cast_operand, masked_fill
 
 Gate = Callable[[Builder, Tensor, int], Tensor]
@@ -32,7 +32,7 @@ def experts(
 def _experts(b: Builder, hidden: Tensor, weights: Tensor, indices: Tensor, name: str, act: Gate) -> Tensor:
     count = int(indices.shape[-1])
     routed: tuple[Dim, ...] = ("B", "S", count)
-    down, up = parameter(b, name, "down_proj"), parameter(b, name, "gate_up_proj")
+    down, up = entered(b, name, "down_proj"), entered(b, name, "gate_up_proj")  # peft wraps the last of names first
     tape, dtype, width = b.tape, hidden.dtype, int(hidden.shape[-1])
     transposed = up.shape[1] == width and up.shape[2] == 2 * down.shape[1]
     narrow = int(down.shape[1] if transposed else down.shape[2])
@@ -44,17 +44,19 @@ def _experts(b: Builder, hidden: Tensor, weights: Tensor, indices: Tensor, name:
     per_expert, offsets = (tape.new(n, (up.shape[0],), "int32") for n in ("tokens per expert", "offsets"))
 
     bias = bias_of(b, f"{name}.gate_up_proj_bias", ids)
-    made = grouped(b, selected, up, 2 * narrow, offsets, f"{name}.gate_up_proj")
+    wide = up.read()  # both wholes are held until the wrappers are left
+    made = grouped(b, selected, wide, 2 * narrow, offsets, f"{name}.gate_up_proj")
     made = act(b, add_in_place(b, made, bias) if bias is not None else made, narrow)
     bias = bias_of(b, f"{name}.down_proj_bias", ids)
-    made = grouped(b, made, down, width, offsets, f"{name}.down_proj")
+    back = down.read()
+    made = grouped(b, made, back, width, offsets, f"{name}.down_proj")
     made = add_in_place(b, made, bias) if bias is not None else made
     weighted = b.multiply(made, shares, "output x weight")
     inverse = tape.new("inverse permutation", routed, "int64")
     tape.new("numbers of rows", routed, "int64")
     weighted = rows(b, weighted, inverse, weighted.shape, "outputs of tokens")
     output = total(b, weighted, ("B", "S", width), "sum over experts")
-    del numbers, per_expert
+    del numbers, per_expert, wide, back
     return b.cast(output, dtype)
 
 

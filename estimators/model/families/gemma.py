@@ -12,7 +12,7 @@ DEFAULTS = {
     "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 256, "tie_word_embeddings": True,
     "attention_bias": False,
 }  # fmt: skip
-EMBED_SCALE = Buffer("model.embed_tokens.embed_scale", ())
+EMBED_SCALE = Buffer("model.embed_tokens.embed_scale", (), is_number=True)
 
 
 def build(config: Config) -> ModelSpec:

@@ -35,6 +35,7 @@ class Recipe:
     adapter_dtype: str
     keeps: tuple[str, ...]  # marks of Parameter.keep_fp32 that hold under these settings
     subclasses_too: bool  # transformers before 5 quantised subclasses of nn.Linear as well
+    built_in: str = "fp32"  # dtype of buffers that are made of a number
 
 
 def trained(model: ModelSpec, workload: Workload, settings: Settings) -> ModelSpec:
@@ -56,6 +57,7 @@ def trained(model: ModelSpec, workload: Workload, settings: Settings) -> ModelSp
         quant_dtype=str(quant_dtype) if qlora and quant_dtype else None,
         adapter_dtype=settings.adapter_dtype if adapted else "",
         keeps=_keeps(settings),
+        built_in=settings.load_dtype if any(b.is_number for part in model.parts for b in part.buffers) else "fp32",
         subclasses_too=qlora and settings.versions.get("transformers", "5").startswith("4."),
     )
     made = _trained(model, recipe)
@@ -69,6 +71,8 @@ def trained(model: ModelSpec, workload: Workload, settings: Settings) -> ModelSp
 @lru_cache(maxsize=4096)
 def _trained(model: ModelSpec, recipe: Recipe) -> ModelSpec:
     made = keep_fp32(model, recipe.keeps) if recipe.keeps else model
+    if recipe.built_in != "fp32":
+        made = replace(made, parts=tuple(_built(part, recipe.built_in) for part in made.parts))
     if recipe.method == "freeze":
         return freeze(made, recipe.freeze)
     if recipe.method == "full":
@@ -78,6 +82,11 @@ def _trained(model: ModelSpec, recipe: Recipe) -> ModelSpec:
     return insert_adapters(
         made, recipe.targets, recipe.rank, recipe.method == "dora", recipe.modules_to_save, recipe.adapter_dtype
     )
+
+
+def _built(part: Part, dtype: str) -> Part:
+    """``torch.tensor(number)`` has torch's default dtype, which transformers sets while it builds a model."""
+    return replace(part, buffers=tuple(replace(b, dtype=dtype) if b.is_number else b for b in part.buffers))
 
 
 def _keeps(settings: Settings) -> tuple[str, ...]:
