@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from functools import lru_cache
 from itertools import accumulate
 
+from estimators.engines.sharding.order import execution_order
 from estimators.model.spec import ModelSpec, Part
 from estimators.result import Term
 from estimators.run import Run
@@ -17,18 +18,6 @@ from estimators.units import ceil_div, round_up
 from estimators.values import dataclass
 
 ALIGNMENT = 2  # nccl_start_alignment_factor: a flat group is padded to a multiple of it times the ranks
-
-# Where a module runs inside its block, by the first part of its name: the order in which gradients arrive (reversed),
-# and in which stage 3 fetches. What is not named keeps the place that it has among the parameters.
-_RUNS_AT = {
-    "input_layernorm": 0.0, "pre_attention_layernorm": 0.0, "operator_norm": 0.0, "ln_1": 0.0,
-    "norm1": 0.0, "layer_norm1": 0.0, "layernorm_before": 0.0,
-    "self_attn": 1.0, "linear_attn": 1.0, "attn": 1.0, "self_attention": 1.0, "attention": 1.0, "conv": 1.0,
-    "layer_scale1": 1.5, "norm2": 2.0, "layer_norm2": 2.0, "layernorm_after": 2.0,
-    "post_attention_layernorm": 2.0, "ln_2": 2.0, "pre_feedforward_layernorm": 2.5, "ffn_norm": 2.5,
-    "post_feedforward_layernorm": 4.0,
-}  # fmt: skip
-
 
 Spot = tuple[int, int]  # run of blocks and piece of it; START or END outside them: the part and index of a ``Site``
 AFTER = 1 << 20  # as piece: what stands behind a run of blocks, before the next or the head
@@ -72,18 +61,6 @@ class Layout:
     @property
     def largest(self) -> int:
         return max(self.sizes, default=0)
-
-
-def execution_order(part: Part) -> list[int]:
-    """Indices of a part's parameters in the order in which their modules run.
-
-    Norms stand last among a block's parameters and run first; HF decoder blocks register attention, MLP, norms.
-    """
-
-    def when(index: int) -> tuple[float, int]:
-        return (_RUNS_AT.get(part.parameters[index].name.split(".", 1)[0], 3.0), index)
-
-    return sorted(range(len(part.parameters)), key=when) if part.is_block else list(range(len(part.parameters)))
 
 
 @lru_cache(maxsize=256)
