@@ -34,11 +34,13 @@ class Products(Operations):
     ) -> Tensor:
         """``x @ weight.T + bias``. Keeps x when the weight trains, the weight (or its copy) when x needs a gradient.
 
-        ``transposed``: Conv1D, whose weight is [in, out].
+        ``transposed``: Conv1D, whose weight is [in, out]. Autocast casts the last argument first (as gcc evaluates the
+        arguments of a call; aten/src/ATen/autocast_mode.h), so in backward the input's gradient is cast before the
+        weight's.
         """
-        x = self.cast(x, self.autocast or x.dtype)
-        used = self.weight_for_product(weight)
         used_bias = self.weight_for_product(bias) if bias is not None else None
+        used = self.weight_for_product(weight)
+        x = self.cast(x, self.autocast or x.dtype)
         width = weight.shape[1 if transposed else 0]
         return self.product(x, used, (*x.shape[:-1], width), name, used_bias)
 

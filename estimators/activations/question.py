@@ -9,7 +9,7 @@ from estimators.activations.losses import Loss
 from estimators.model.spec import ModelSpec
 from estimators.run import Run, Settings
 from estimators.stacks.table import STACKS
-from estimators.stacks.versions import at_least
+from estimators.stacks.versions import at_least, is_reentrant
 from estimators.values import NamedTuple
 from estimators.workload import Workload, unsized
 
@@ -22,7 +22,6 @@ LITGPT_METHODS = ("full", "lora", "qlora")
 DROPS_QUANTISED_INPUT = "0.43.2"  # bitsandbytes pull request 1270
 ADDS_COPIES = "0.6.2"  # liger-kernel: torch.mm(...).float() in the place of torch.addmm(out=...)
 ACCUMULATES = "0.8.1"  # liger-kernel: torch.addmm(out_dtype=torch.float32) where the sum is fp32
-NOT_REENTRANT = "5"  # transformers: gradient_checkpointing_enable without arguments
 SHIFTS_LABELS = "4.49"  # transformers pull request 35646: labels are padded, logits no longer copied
 MASKS_IMAGES = ("gemma3",)  # tokens of an image see each other: a mask of their own for every sample
 # Loops whose frame holds the outputs during backward. Trainer.compute_loss drops them when it returns the loss, as do
@@ -81,7 +80,7 @@ def _question(run: Run) -> Question:
         keeps_quantised_input=not at_least(settings.versions["bitsandbytes"], DROPS_QUANTISED_INPUT),
     )  # fmt: skip
     loss = _loss(run, fp32_outputs)
-    reentrant = stack.trainer and not at_least(settings.versions["transformers"], NOT_REENTRANT)
+    reentrant = is_reentrant(stack.trainer, settings.versions)
     return Question(run.model, precision, kernels, settings.device, work.checkpointing, _input_gradient(run), loss,
                     reentrant, reentrant and frozen_units and work.checkpointing != "none", work.image_patches or 0,
                     work.stack == "torchtitan" and work.checkpointing == "selective")  # fmt: skip

@@ -32,6 +32,7 @@ from estimators.values import NamedTuple
 from estimators.workload import DTYPE_BYTES
 
 BROADCAST_BYTES = 250 * MIB  # distributed.py: broadcast_bucket_size
+_BEHIND = Site("backward", START, 0, "before")  # all blocks
 BROADCASTS_IN_FLIGHT = 2  # torch/csrc/distributed/c10d/comm.cpp: broadcast_coalesced
 INT32 = 4
 
@@ -66,6 +67,7 @@ class Plan(NamedTuple):
     accumulates: str  # "", "apart" (no_sync) or "synced"
     node_ranks: int
     casts_head: bool = False  # autocast's cast stands between a tied weight and its product
+    feeds_blocks: bool = True  # a gradient flows into the first block
 
 
 def moments_of(run: Run) -> Moments:
@@ -85,6 +87,7 @@ def plan_of(run: Run) -> Plan:
         synced if run.workload.grad_accum > 1 else "",
         run.cluster.gpus_per_node,
         run.settings.autocast and run.settings.param_dtype == "fp32",
+        sharding.input_has_gradient(run),
     )
 
 
@@ -192,7 +195,7 @@ def placed(plan: Plan) -> Moments:
             (Site("backward", START, 0, "during"), whole if total.tied and not plan.casts_head else last),
             (Site("backward", START, 0, "after"), last),
         ],
-        "reduce": [(Site("backward", START, 0, "before"), {**base, "gradients": apart, **_closing(plan)})],
+        "reduce": [(_last_bucket(plan), {**base, "gradients": apart, **_closing(plan)})],
         "step": [(IN_LOOP, {**base, "gradients": apart})],
         "save": [(OUTSIDE, {**base, "gradients": apart if plan.accumulates else 0})],
     }
@@ -238,6 +241,21 @@ def _growing(plan: Plan, before: Mapping[str, int], whole: Mapping[str, int]) ->
                     behind = {**behind, "gradients": done + one * (part.count - 1 - index)}
                 yield Site("backward", number, index, "during", how), behind
         done += one * part.count
+
+
+def _last_bucket(plan: Plan) -> Site:
+    """Where the last gradient completes the last bucket: the embedding's; where that is frozen, in the backward of the
+    first block, of the weight that runs first (reducer.cpp, ``autograd_hook``): of the rest of that backward the
+    gradient of the block's input is still to be made, if there is one."""
+    number = 0
+    for part in plan.model.in_turn:
+        made = sum(p.numel * DTYPE_BYTES[plan.dtypes.stored(p)] for p in part.parameters if p.trainable)
+        if made and part.is_block and plan.feeds_blocks:
+            return Site("backward", number, 0, "during", "arrives", made)
+        if made:
+            break
+        number += part.is_block
+    return _BEHIND
 
 
 def _arriving(plan: Plan, total: Totals) -> dict[str, int]:

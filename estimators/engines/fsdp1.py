@@ -22,7 +22,17 @@ from functools import lru_cache
 
 from estimators.engines import sharding
 from estimators.engines.sharding import NOTHING, Amount, Moment, Moments, Placed, Position, Sizes, as_terms, plus
+from estimators.engines.sharding import flat_adapters as adapters
 from estimators.engines.sharding.flat import Laid, Plan, lay_out, plan_of
+from estimators.engines.sharding.flat_held import (
+    behind,
+    delayed,
+    gathers_ahead,
+    gradients_held,
+    kept,
+    prefetched,
+    reduction,
+)
 from estimators.optimizers import tables_bytes
 from estimators.result import Term
 from estimators.run import Run
@@ -68,31 +78,32 @@ def load_moments(plan: Plan) -> Iterator[Placed]:
     """Inner units first, the root last (wrap.py, _recursive_wrap; _flat_param.py, flatten_tensors and shard)."""
     laid = lay_out(plan)
 
-    def moment(done: int, waiting: int, unit: Sizes) -> Placed:
+    def moment(done: int, waiting: int, unit: Sizes, own: int) -> Placed:
         cut = unit.shard if plan.sharded else 0
         return OUTSIDE, {
             "parameter shards": (0 if plan.offload else done) + cut,
             "flat parameter": unit.staged,
-            "model before sharding": unit.whole + (0 if plan.host_apart else waiting),
+            "model before sharding": own + (0 if plan.host_apart else waiting),
         }
 
     for p in laid.positions:
-        yield moment(p.earlier.shard, p.later.whole + laid.root.whole, p.unit)
-    yield moment(laid.others.shard, 0, laid.root)
+        block = laid.inside[p.part] if 0 <= p.part < len(laid.inside) else None  # its adapters are cut by then
+        own = p.unit.whole if block is None else block.base.whole
+        yield moment(p.earlier.shard, p.later.whole + laid.root.whole, p.unit, own)
+    yield moment(laid.others.shard, 0, laid.root, laid.root.whole)
 
 
 def forward_moments(plan: Plan) -> Iterator[Placed]:
     """The root, then unit after unit (F.2); a unit is freed before the next is gathered, unless that was prefetched."""
     laid, root = lay_out(plan), lay_out(plan).root
-    held = _gradients_held(plan, laid.all, NOTHING)
+    held = gradients_held(plan, laid.all, NOTHING)
     yield Site("forward", START, 0, "before"), {**held, "gathered root unit": root.gathered, "cast shards": root.cast}
     for p in laid.positions:
         ahead = p.following if plan.forward_prefetch and p.following else NOTHING
-        kept = NOTHING if plan.reshard or not plan.sharded else p.earlier
         here = {
             **held,
             "gathered root unit": root.gathered,
-            "gathered units": kept.gathered + p.unit.gathered + ahead.gathered,
+            "gathered units": kept(plan, p.earlier).gathered + p.unit.gathered + ahead.gathered,
         }
         cast = ahead.cast if plan.forward_prefetch and p.previous else max(p.unit.cast, ahead.cast)
         yield p.site("forward", "before"), {**here, "cast shards": cast}
@@ -103,8 +114,8 @@ def forward_moments(plan: Plan) -> Iterator[Placed]:
 
 def _at_the_end(plan: Plan, laid: Laid) -> Moment:
     """Between the last block and its backward: the root, and units that stay gathered."""
-    held = _gradients_held(plan, laid.all, NOTHING)
-    return {**held, "gathered root unit": laid.root.gathered, "gathered units": _kept(plan, laid.others).gathered}
+    held = gradients_held(plan, laid.all, NOTHING)
+    return {**held, "gathered root unit": laid.root.gathered, "gathered units": kept(plan, laid.others).gathered}
 
 
 def backward_moments(plan: Plan) -> Iterator[Placed]:
@@ -112,14 +123,14 @@ def backward_moments(plan: Plan) -> Iterator[Placed]:
     laid, root = lay_out(plan), lay_out(plan).root
     if not laid.positions or laid.positions[-1].part != END:
         # the root's ``_pre_backward_hook`` gathers the block that ran last before the loss has a gradient
-        ahead = laid.positions[-1].unit if laid.positions and _gathers_ahead(plan, "pre") else NOTHING
+        ahead = laid.positions[-1].unit if laid.positions and gathers_ahead(plan, "pre") else NOTHING
         yield (
             Site("backward", END, 0, "during", "made"),
             plus(_at_the_end(plan, laid), {"gathered units": ahead.gathered}),
         )
     for p in reversed(laid.positions):
         yield from _unit_backward(plan, laid, p)
-    around = {"gathered root unit": root.gathered, **_gradients_held(plan, root, laid.others)}
+    around = {"gathered root unit": root.gathered, **gradients_held(plan, root, laid.others)}
     start = Site("backward", START, 0, "after")
     yield start, {**around, "root gradients": root.gradients + 2 * laid.tied}  # tied parts are added out of place
     yield start, {**around, "root gradients": root.gradients, "flat gradient": root.held}
@@ -127,14 +138,17 @@ def backward_moments(plan: Plan) -> Iterator[Placed]:
 
 def _unit_backward(plan: Plan, laid: Laid, p: Position) -> Iterator[Placed]:
     """Prefetch of the unit in front; the work; gradients of this one, and their flat copy."""
-    before, late = _prefetched(plan, p, "pre"), _delayed(plan, p)
+    if (block := adapters.inside(plan, laid, p)) is not None:
+        yield from adapters.backward(plan, laid, p, block)
+        return
+    before, late = prefetched(plan, p, "pre"), delayed(plan, p)
     done = p.later + late * -1
     left = {
         "gathered root unit": laid.root.gathered,
-        "gathered units": _kept(plan, p.earlier).gathered + p.unit.gathered + before.gathered + late.gathered,
+        "gathered units": kept(plan, p.earlier).gathered + p.unit.gathered + before.gathered + late.gathered,
         "unit gradients": late.gradients,
-        "root gradients": _behind(laid, p),
-        **_gradients_held(plan, laid.all + done * -1, done),
+        "root gradients": behind(laid, p),
+        **gradients_held(plan, laid.all + done * -1, done),
     }
     cast = before.cast if before is not NOTHING else p.unit.cast if plan.reshard else 0
     yield p.site("backward", "before"), {**left, "cast shards": cast}
@@ -143,7 +157,7 @@ def _unit_backward(plan: Plan, laid: Laid, p: Position) -> Iterator[Placed]:
     own = {"unit gradients": p.unit.gradients, "flat gradient": joined.held}
     yield p.site("backward", "after"), plus(left, own)
     if plan.forward_prefetch and p.previous is None:  # the first unit's turn comes after the embedding's gradient
-        held = _gradients_held(plan, laid.all + p.later * -1, p.later)
+        held = gradients_held(plan, laid.all + p.later * -1, p.later)
         own = {"unit gradients": p.unit.gradients, "flat gradient": p.unit.held, "gathered units": p.unit.gathered}
         root = {"gathered root unit": laid.root.gathered, "root gradients": laid.root.gradients}
         yield p.site("backward", "after"), {**held, **root, **own}
@@ -156,85 +170,37 @@ def reduce_moments(plan: Plan) -> Iterator[Placed]:
         if plan.forward_prefetch:
             yield from _delayed_reductions(plan, laid, p)
             continue
-        before = _prefetched(plan, p, "pre", "post")
+        if (block := adapters.inside(plan, laid, p)) is not None:
+            yield from adapters.reductions(plan, laid, p, block)
+            continue
+        before = prefetched(plan, p, "pre", "post")
         around = {
             "gathered root unit": laid.root.gathered,
-            "gathered units": _kept(plan, p.earlier).gathered + before.gathered + laid.nested * p.unit.gathered,
-            "root gradients": _behind(laid, p),
+            "gathered units": kept(plan, p.earlier).gathered + before.gathered,
+            "root gradients": behind(laid, p),
         }
         site = p.site("backward", "after")
         if plan.backward_prefetch == "post":
-            held = _gradients_held(plan, laid.all + p.later * -1 + p.unit * -1, p.later)
+            held = gradients_held(plan, laid.all + p.later * -1 + p.unit * -1, p.later)
             yield site, {**around, **plus(held, {"flat gradient": p.unit.held, "cast shards": before.cast})}
-        yield site, plus(around, _reduction(plan, laid, p.unit, p.later))
-    yield Site("backward", START, 0, "before"), _reduction(plan, laid, laid.root, laid.others)
-
-
-def _behind(laid: Laid, p: Position) -> int:
-    """The root's gradients that wait for the end of backward when this unit works."""
-    return p.of_run(laid.behind) or 0
+        yield site, plus(around, reduction(plan, laid, p.unit, p.later))
+    yield Site("backward", START, 0, "before"), reduction(plan, laid, laid.root, laid.others)
 
 
 def _delayed_reductions(plan: Plan, laid: Laid, p: Position) -> Iterator[Placed]:
     """With ``forward_prefetch``: the unit behind, while this one's gradients wait; the first unit with the root's."""
-    late, site = _delayed(plan, p), p.site("backward", "after")
-    here = _kept(plan, p.earlier).gathered + _prefetched(plan, p, "pre").gathered
+    late, site = delayed(plan, p), p.site("backward", "after")
+    here = kept(plan, p.earlier).gathered + prefetched(plan, p, "pre").gathered
     around = {"gathered root unit": laid.root.gathered}
     if late is not NOTHING:
         waiting = {"gathered units": here + p.unit.gathered, "unit gradients": p.unit.gradients}
         done = p.later + late * -1
         yield (
             site,
-            plus(around, waiting, {"root gradients": _behind(laid, p)}, _reduction(plan, laid, late, done)),
+            plus(around, waiting, {"root gradients": behind(laid, p)}, reduction(plan, laid, late, done)),
         )
     if p.previous is None:
-        yield site, plus(around, {"root gradients": laid.root.gradients}, _reduction(plan, laid, p.unit, p.later))
-
-
-def _reduction(plan: Plan, laid: Laid, unit: Sizes, done: Sizes) -> Moment:
-    """The flat gradient, its cast or padded copy, and the output, all until the call ends."""
-    held = _gradients_held(plan, laid.all + done * -1 + unit * -1, done)
-    becomes_gradient = plan.accumulates != "sharded" and unit.reduce_out == unit.shard_gradients
-    output = {"sharded gradients": unit.reduce_out} if becomes_gradient else {"reduced gradient": unit.reduce_out}
-    if not becomes_gradient and unit.reduce_out != unit.shard_gradients and plan.sharded:
-        output["sharded gradients"] = unit.shard_gradients
-    # with accumulation: what was added to the flat gradient lives as long as the hooks on it run
-    flat = unit.held * (2 if plan.accumulates == "whole" else 1)
-    return plus(held, {"flat gradient": flat, "gradient to reduce": unit.reduce_in}, output)
-
-
-# -- what stays around a moment --------------------------------------------------------------------------------------
-
-
-def _prefetched(plan: Plan, p: Position, *when: str) -> Sizes:
-    """The unit in front, where it is gathered ahead at this point."""
-    return p.previous if _gathers_ahead(plan, *when) and p.previous is not None else NOTHING
-
-
-def _gathers_ahead(plan: Plan, *when: str) -> bool:
-    return (plan.reshard or not plan.sharded) and plan.backward_prefetch in when
-
-
-def _delayed(plan: Plan, p: Position) -> Sizes:
-    """The unit behind, whose gradients are joined only after this one's backward.
-
-    ``forward_prefetch`` makes the views of a unit before the unit in front of it runs; autograd works newest first, so
-    the join of those views (``SplitWithSizesBackward``) waits for that unit too.
-    """
-    return p.following if plan.forward_prefetch and p.following is not None else NOTHING
-
-
-def _kept(plan: Plan, units: Sizes) -> Sizes:
-    """Units that stay gathered between forward and backward (SHARD_GRAD_OP)."""
-    return units if plan.sharded and not plan.reshard else NOTHING
-
-
-def _gradients_held(plan: Plan, waiting: Sizes, done: Sizes) -> dict[str, int]:
-    """Gradients for the optimizer: of the units that are done, and what earlier micro-steps left."""
-    if plan.accumulates == "sharded":
-        return {"sharded gradients": lay_out(plan).all.shard_gradients}
-    whole = {"accumulated gradients": waiting.held} if plan.accumulates == "whole" else {}
-    return {**whole, "sharded gradients": done.shard_gradients}
+        yield site, plus(around, {"root gradients": laid.root.gradients}, reduction(plan, laid, p.unit, p.later))
 
 
 # -- terms -----------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from functools import lru_cache
 from itertools import accumulate
 
+from estimators.engines.sharding.order import used_order
 from estimators.model.spec import ModelSpec, Part
 from estimators.result import Term
 from estimators.run import Run
@@ -17,18 +18,6 @@ from estimators.units import ceil_div, round_up
 from estimators.values import dataclass
 
 ALIGNMENT = 2  # nccl_start_alignment_factor: a flat group is padded to a multiple of it times the ranks
-
-# Where a module runs inside its block, by the first part of its name: the order in which gradients arrive (reversed),
-# and in which stage 3 fetches. What is not named keeps the place that it has among the parameters.
-_RUNS_AT = {
-    "input_layernorm": 0.0, "pre_attention_layernorm": 0.0, "operator_norm": 0.0, "ln_1": 0.0,
-    "norm1": 0.0, "layer_norm1": 0.0, "layernorm_before": 0.0,
-    "self_attn": 1.0, "linear_attn": 1.0, "attn": 1.0, "self_attention": 1.0, "attention": 1.0, "conv": 1.0,
-    "layer_scale1": 1.5, "norm2": 2.0, "layer_norm2": 2.0, "layernorm_after": 2.0,
-    "post_attention_layernorm": 2.0, "ln_2": 2.0, "pre_feedforward_layernorm": 2.5, "ffn_norm": 2.5,
-    "post_feedforward_layernorm": 4.0,
-}  # fmt: skip
-
 
 Spot = tuple[int, int]  # run of blocks and piece of it; START or END outside them: the part and index of a ``Site``
 AFTER = 1 << 20  # as piece: what stands behind a run of blocks, before the next or the head
@@ -74,27 +63,6 @@ class Layout:
         return max(self.sizes, default=0)
 
 
-def execution_order(part: Part) -> list[int]:
-    """Indices of a part's parameters in the order in which their modules run.
-
-    Norms stand last among a block's parameters and run first; HF decoder blocks register attention, MLP, norms.
-    """
-
-    def when(index: int) -> tuple[float, int]:
-        return (_RUNS_AT.get(part.parameters[index].name.split(".", 1)[0], 3.0), index)
-
-    return sorted(range(len(part.parameters)), key=when) if part.is_block else list(range(len(part.parameters)))
-
-
-def _used_order(part: Part) -> list[int]:
-    """``execution_order``, last to first as gradients arrive: adapters on stacked experts were all read before the first
-    product, the outer wrapper's first, B before A (``activations/wrapped.py``)."""
-    order = execution_order(part)
-    factors = [i for i in order if ".experts." in part.parameters[i].name and ".lora_" in part.parameters[i].name]
-    swapped = dict(zip(factors, reversed(factors), strict=True))
-    return [swapped.get(i, i) for i in order]
-
-
 @lru_cache(maxsize=256)
 def trainable(model: ModelSpec, dealt_to: int = 1) -> Layout:
     """The flat group that the optimizer is given: all parameters that train, one group.
@@ -110,7 +78,7 @@ def trainable(model: ModelSpec, dealt_to: int = 1) -> Layout:
     for part, spot in spots_of(model):
         here = [p.numel for p in part.parameters if p.trainable]
         place = {i: n for n, i in enumerate(i for i, p in enumerate(part.parameters) if p.trainable)}
-        order = [place[i] for i in _used_order(part) if i in place]
+        order = [place[i] for i in used_order(part) if i in place]
         tied = next((len(sizes) + place[i] for i in place if part.parameters[i].name in shared), tied)
         executed.append([])
         for index in range(part.count):

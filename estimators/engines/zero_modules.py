@@ -12,7 +12,8 @@ from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
 
-from estimators.engines.zero_layout import Spot, execution_order
+from estimators.engines.sharding.order import execution_order
+from estimators.engines.zero_layout import Spot
 from estimators.engines.zero_leaves import SILENT, Leaf, containers, elements_below, leaf_in, leaves_of, with_silent
 from estimators.model.spec import ModelSpec, Part
 from estimators.values import NamedTuple, dataclass

@@ -14,6 +14,7 @@ NEWEST: Mapping[str, str] = {
     "torchtitan": "0.3.0", "torchtune": "0.6.1", "litgpt": "0.5.13", "mosaicml": "0.32.1",
     "liger-kernel": "0.8.2",
 }  # fmt: skip
+NOT_REENTRANT = "5"  # transformers: gradient_checkpointing_enable without arguments
 _FOLDER = ".dist-info"  # <name>-<version>.dist-info
 
 
@@ -67,3 +68,8 @@ def at_least(version: str, minimum: str) -> bool:
     a, b = parsed(version), parsed(minimum)
     length = max(len(a), len(b))
     return a + (0,) * (length - len(a)) >= b + (0,) * (length - len(b))
+
+
+def is_reentrant(trainer: bool, versions: Mapping[str, str]) -> bool:
+    """Whether checkpointing, where it is on, runs blocks again on copies of their inputs (``use_reentrant``)."""
+    return trainer and not at_least(versions["transformers"], NOT_REENTRANT)

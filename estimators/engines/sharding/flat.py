@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 
 from estimators.devices import DEVICES
 from estimators.engines import sharding
 from estimators.engines.sharding import NOTHING, Dtypes, Position, Sizes, Unit
-from estimators.model.spec import ModelSpec, Parameter
+from estimators.engines.sharding.order import execution_order
+from estimators.model.spec import ModelSpec, Parameter, Part
 from estimators.run import Run
+from estimators.sites import END, START
 from estimators.stacks.table import STACKS
+from estimators.stacks.versions import is_reentrant
 from estimators.units import ceil_div, power_of_two, round_up
-from estimators.values import NamedTuple
+from estimators.values import NamedTuple, replace
 from estimators.workload import DTYPE_BYTES
 
 ALIGNED_BYTES = 16  # _flat_param.py: _get_aligned_numel; only with use_orig_params
@@ -42,18 +46,21 @@ class Plan(NamedTuple):
     node_ranks: int
     host_apart: bool
     adapters_apart: bool = True  # trained leaves are units of their own (peft's policy)
+    watches_states: bool = True  # hooks see the encoder's states themselves, not copies of a recomputation
 
 
 def plan_of(run: Run) -> Plan:
     knobs, device, sharding_name = run.settings.knobs, DEVICES[run.settings.device], run.strategy.sharding
     whole = "sharded" if knobs["sync_each_batch"] else "whole"
     offload = run.strategy.params is not None and device.separate_host  # on a CPU nothing moves
+    stack = STACKS[run.workload.stack]
+    copies = run.workload.checkpointing != "none" and is_reentrant(stack.trainer, run.settings.versions)
     return Plan(
         run.model, Dtypes.of(run), run.shards, str(knobs["wrap"]), sharding_name != "no-shard",
         sharding_name in ("full-shard", "hybrid-shard"), bool(knobs.get("forward_prefetch")),
         str(knobs.get("backward_prefetch", "pre")), bool(knobs["use_orig_params"]),
         whole if run.workload.grad_accum > 1 else "", offload, offload and device.pins_host,
-        run.cluster.gpus_per_node, device.separate_host, STACKS[run.workload.stack].adapters_apart,
+        run.cluster.gpus_per_node, device.separate_host, stack.adapters_apart, not copies,
     )  # fmt: skip
 
 
@@ -104,6 +111,64 @@ def unit_sizes(unit: Unit, plan: Plan) -> Sizes:
     return total
 
 
+def block_sizes(unit: Unit, plan: Plan) -> Sizes:
+    """Of a unit that may have adapters inside: one of them is flattened at a time, and gathered at a time unless all
+    stay gathered, so what counts is the block's own flat parameter."""
+    whole, (own, *adapters) = unit_sizes(unit, plan), flats_of(unit, plan)
+    if not adapters:
+        return whole
+    alone = flat_sizes(own, plan)
+    whole = replace(whole, staged=alone.staged)
+    return replace(whole, gathered=alone.gathered, cast=alone.cast) if plan.reshard else whole
+
+
+class Inside(NamedTuple):
+    """A block whose adapters are units inside it: its frozen part, and the adapters as their gradients come.
+
+    ``made``: bytes of gradients that are complete before each of them, and behind the last. ``waits``: the frozen part
+    stays gathered until the whole stack has gone backwards.
+    """
+
+    base: Sizes
+    adapters: tuple[Sizes, ...]
+    made: tuple[int, ...]
+    waits: bool
+
+    def done(self, number: int) -> Sizes:
+        """The first ``number`` adapters together."""
+        return sum(self.adapters[:number], NOTHING)
+
+
+def inside_of(part: Part, unit: Unit, plan: Plan) -> Inside | None:
+    """Nothing where a block is one unit."""
+    frozen, *flats = flats_of(unit, plan)
+    if not flats:
+        return None
+    trained = {flat.real[0][0].name: flat_sizes(flat, plan) for flat in flats}
+    names = [part.parameters[i].name for i in reversed(execution_order(part)) if part.parameters[i].trainable]
+    adapters = tuple(trained[name] for name in names)
+    made = tuple(accumulate((a.gradients for a in adapters), initial=0))
+    return Inside(flat_sizes(frozen, plan), adapters, made, plan.watches_states and reads_states(plan.model, part.role))
+
+
+ELSEWHERE = ("EncDecAttention.", "encoder_attn.", "cross_attn.")  # in names: attention to another stack's output
+
+
+@lru_cache(maxsize=1024)
+def reads_states(model: ModelSpec, role: str) -> bool:
+    """Whether blocks of a stack are given another stack's output, which needs a gradient.
+
+    FSDP1 frees a unit without trained weights when the gradients of all tensors that its forward was given are there
+    (_runtime_utils.py, ``_register_post_backward_reshard_only_hook``). The encoder's states get theirs from every block
+    of the decoder: none of these is let go before the first has gone backwards. BART, T5 and Mllama give them to all.
+    """
+    reads = any(
+        mark in p.name for part in model.blocks if part.role == role for p in part.parameters for mark in ELSEWHERE
+    )
+    others = [part for part in model.blocks if part.role != role]
+    return reads and any(p.trainable for part in others for p in part.parameters)
+
+
 def flat_sizes(flat: Flat, plan: Plan) -> Sizes:
     """Bytes of one flat parameter; ``states`` are counted by rank (``rank_states``).
 
@@ -151,14 +216,14 @@ class Laid(NamedTuple):
     all: Sizes
     states: int
     host_states: int
-    nested: bool  # adapters are units inside a block: they reduce while the block is still gathered
+    inside: tuple[Inside | None, ...]  # by runs of blocks
 
 
 @lru_cache(maxsize=1024)
 def lay_out(plan: Plan) -> Laid:
     root, others = sharding.units(plan.model, plan.wrap, False)
     compute, tied_names = DTYPE_BYTES[plan.dtypes.compute], set(plan.model.tied.values())
-    sizes = tuple((unit_sizes(u, plan), u) for u in others)
+    sizes = tuple((block_sizes(u, plan), u) for u in others)
     total = NOTHING
     for size, unit in sizes:
         total = total + size * unit.count
@@ -176,7 +241,7 @@ def lay_out(plan: Plan) -> Laid:
         total + root_size,
         beside,
         elsewhere,
-        plan.adapters_apart and any(len({p.trainable for p in unit.parameters}) > 1 for unit in others),
+        tuple(inside_of(plan.model.blocks[u.part], u, plan) for u in others if START < u.part < END),
     )
 
 
