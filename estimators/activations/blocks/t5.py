@@ -52,7 +52,7 @@ def attention(b: Builder, hidden: Tensor, name: str, causal: bool, states: Tenso
     q = heads(b, b.module(hidden, names.q), size)
     k = heads(b, b.module(source, names.k), size)
     v = heads(b, b.module(source, names.v), size)
-    bias = position_bias(b, name, states is not None)
+    bias = position_bias(b, name, q.dtype if states is not None else "")
     if b.text("model_type") != "umt5":  # returned, for the next block
         b.kept_until_return.append(bias)
     if b.kernels.attention == "eager":
@@ -63,15 +63,18 @@ def attention(b: Builder, hidden: Tensor, name: str, causal: bool, states: Tenso
     return b.module(b.view(output, ("B", "S", int(q.shape[1]) * size)), names.out)
 
 
-def position_bias(b: Builder, name: str, cross: bool) -> Tensor:
-    """The table looked up for every pair of positions; a stack's later blocks get that of the first."""
+def position_bias(b: Builder, name: str, zeros: str) -> Tensor:
+    """The table looked up for every pair of positions; a stack's later blocks get that of the first.
+
+    ``zeros``: of cross attention, the dtype of its queries, in which it makes zeros instead (``T5Attention.forward``).
+    """
     shape = (1, b.number("num_heads", "num_attention_heads"), "S", "S")
     table = b.weight(f"{name}.relative_attention_bias.weight")
     first = b.weight("layer.0.SelfAttention.relative_attention_bias.weight") is not None
     if not first:
-        return outside(b, f"{name} position bias", shape, trains(b) and not cross, counted=False)
-    if cross or table is None:
-        return b.tape.new("cross position bias", shape, b.stream)
+        return outside(b, f"{name} position bias", shape, trains(b) and not zeros, counted=False, dtype=zeros)
+    if zeros or table is None:
+        return b.tape.new("cross position bias", shape, zeros or b.stream)
     tape, rows = b.tape, table.shape
     places = tape.new("places in the table", ("S", "S"), "int64")
     with tape.inside(f"{name}.relative_attention_bias"):
