@@ -21,7 +21,7 @@ from estimators.workload import DTYPE_BYTES
 INT64 = 8
 RETURNED = " encoder states"  # end of a shared tensor's name: outputs of the model hold it until the loss is there
 IMAGE_ROLES = ("vision",)  # a row of their batch is an image
-GRADIENTS = ("made", "fresh", "held", "early", "late", "arrives")  # the values of ``Site.gradients``
+GRADIENTS = ("made", "fresh", "held", "early", "late", "arrives", "between")  # the values of ``Site.gradients``
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,25 +36,26 @@ def moments(run: Run) -> Moments:
         "load": outside(_load(run, sizes, share, fixed)),
         "forward": [(site, before) for site in forward_ends(run.model)],
         "loss": [(LOSS, before)],
-        "backward": [(at(h, arriving), plus(held, *_backward(run, sizes, share, rules, h))) for h in found.backward],
-        "reduce": [(reduced_at(h), plus(held, *_reduce(run, sizes, share, rules, h))) for h in found.reduce],
+        "backward": [(at(h, sizes.element, arriving), plus(held, *_backward(run, sizes, share, rules, h))) for h in found.backward],
+        "reduce": [(reduced_at(h, sizes.element), plus(held, *_reduce(run, sizes, share, rules, h))) for h in found.reduce],
         "step": outside((plus(held, *now) for now in _step(run, sizes, share)), IN_LOOP),
         "save": outside([held]),
     }
 
 
-def at(held: Held, arriving: bool = False) -> Site:
+def at(held: Held, element: int, arriving: bool = False) -> Site:
     """The place of a moment of backward; behind the first block nothing of the network is left, but where the last
     gradient is just arriving, before hooks get it, what it is made of."""
     part, index = held.spot
     if index == BETWEEN:
         return Site("backward", part, 0, "after", held.how)
-    return Site("backward", part, index, "before" if part == START and not arriving else "during", held.how)
+    stage = "before" if part == START and not arriving else "during"
+    return Site("backward", part, index, stage, held.how, held.made * element if held.made >= 0 else -1)
 
 
-def reduced_at(held: Held) -> Site:
+def reduced_at(held: Held, element: int) -> Site:
     """A bucket is reduced when a gradient arrives that does not fit, never between two of them."""
-    found = at(held)
+    found = at(held, element)
     return found._replace(gradients="arrives") if held.how == "late" else found
 
 

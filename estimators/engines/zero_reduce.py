@@ -42,13 +42,17 @@ class Rules:
 
 
 class Held(NamedTuple):
-    """One moment of backward: where, elements of gradients, bytes of copies beside them, and how new gradients count."""
+    """One moment of backward: where, elements of gradients, bytes of copies beside them, and how new gradients count.
+
+    ``made``: elements of the block's own gradients that are complete, with the one that arrives (``Site.made``); -1: any.
+    """
 
     spot: Spot
     gradients: int
     copies: int = 0  # bytes of the flattened bucket, or of a norm's fp64 copy
     how: str = "late"
     has_bucket: bool = True
+    made: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,13 @@ def records(moments: Iterable[Held], size: Callable[[Held], int]) -> tuple[Held,
     return tuple(kept)
 
 
+def _arrival(held: Held, made: int) -> Held:
+    """With the gradient that arrives known, where gradients come one by one and a block works."""
+    if made < 0 or held.spot[0] in (START, END) or held.spot[1] < 0:
+        return held
+    return held._replace(how="arrives", made=made)
+
+
 class _Replay:
     """One rank's backward. The loop over parameters is one function with plain names: it runs for each of hundreds of
     parameters on several ranks, in every answer."""
@@ -105,32 +116,36 @@ class _Replay:
         bucket: list[int] = []
         pending: list[int] = []  # in the bucket's list, but not in its buffer
         spot: Spot = (START, 0)
-        backward: dict[Spot, int] = {}  # the most gradients at each place, in the order of time
+        made = -1  # of the place's own gradients, where they come one by one
+        backward: dict[Spot, tuple[int, int]] = {}  # the most gradients at each place, in the order of time; made by then
+        settled: dict[Spot, int] = {}  # the most when a hook has returned
         entered: list[Held] = []  # what is there when a block begins, before the first gradient of its own
-        reduce: dict[Spot, tuple[int, int, int]] = {}  # bytes, then gradients and copies
+        reduce: dict[Spot, tuple[int, int, int, int]] = {}  # bytes, then gradients, copies and what is made
 
         def moment(copies: int) -> None:
             size = (alive + pieces) * element + copies
             if size > reduce.get(spot, (0,))[0]:
-                reduce[spot] = size, alive + pieces, copies
+                reduce[spot] = size, alive + pieces, copies, made
 
         if half >= 0:
             alive += sizes[half]
         if at_the_end:
-            backward[spot] = alive + waiting * (3 if rules.accumulates else 2)
+            backward[spot] = alive + waiting * (3 if rules.accumulates else self.layout.summed), -1
         order = layout.order if at_the_end else reversed(layout.executed)
         for index in (*order, -1):  # behind the last one the bucket is reduced once more
             most = -1
             if index < 0:
-                spot = (START, 0)
+                spot, made = (START, 0), -1
             else:
                 numel = sizes[index]
                 if not at_the_end:
                     if spots[index] != spot and spots[index][0] not in (START, END):
                         entered.append(Held(spots[index], alive + pieces, 0, "early", bool(backward)))
+                    if not loaded:
+                        made = numel if spots[index] != spot else made + numel
                     spot = spots[index]
                 if index == half:  # autograd adds two halves: three tensors
-                    most = alive + pieces + 2 * numel
+                    most = alive + pieces + self.layout.summed * numel
                 if not loaded:
                     alive += numel if index != half else 0
                 elif index == half:
@@ -162,13 +177,17 @@ class _Replay:
                     alive -= numel
                 elements += numel
                 bucket.append(index)
-            if most > backward.get(spot, -1):
-                backward[spot] = most
+            if most > backward.get(spot, (-1,))[0]:
+                backward[spot] = most, made
+            if made >= 0:
+                settled[spot] = max(settled.get(spot, 0), alive + pieces)
         before = Held((END, 0), self._at_start(), 0, "early", False)
-        backwards = [before, *self._piling_up(), *(Held(spot, size) for spot, size in backward.items())]
-        reduced = (Held(spot, held, copies) for spot, (_, held, copies) in reduce.items())
+        arrived = [_arrival(Held(spot, size), own) for spot, (size, own) in backward.items()]
+        backwards = [before, *self._piling_up(), *arrived]
+        rests = [Held(spot, size, 0, "between") for spot, size in settled.items() if spot[0] not in (START, END)]
+        reduced = (_arrival(Held(spot, held, copies), own) for spot, (_, held, copies, own) in reduce.items())
         return Collected(
-            (*records(entered, lambda h: h.gradients), *records(backwards, lambda h: h.gradients)),
+            tuple(held for some in (entered, backwards, rests) for held in records(some, lambda h: h.gradients)),
             records(reduced, lambda h: h.gradients * element + h.copies),
         )
 
@@ -184,13 +203,18 @@ class _Replay:
         if self.rules.accumulates:
             yield Held((END, 0), self.layout.numel, 0, "fresh", True)
             return
-        done, seen = 0, (-2, 0)
-        sizes, spots = self.layout.sizes, self.layout.spots
+        done, seen, first = 0, (-2, 0), (-2, 0)
+        sizes, spots, tied = self.layout.sizes, self.layout.spots, self.layout.tied
+        waiting = sizes[tied] if tied >= 0 else 0  # the head's, in autograd until the embedding's comes
         for index in reversed(self.layout.executed):
             spot = spots[index]
             if spot != seen and spot[0] != START:
-                yield Held(spot, done, 0, "made", done > 0)
+                yield Held(spot, done + waiting * (spot[0] != END), 0, "made", done > 0)
+                first = first if done else spot
             seen, done = spot, done + sizes[index]
+            if spot == first and spot[0] not in (START, END):  # the bucket is there from its first gradient on
+                yield Held(spot, done + waiting, 0, "held", True, done)
+            waiting = 0 if index == tied else waiting
 
     def _slice(self, index: int) -> int:
         end = self.layout.ends[index]
