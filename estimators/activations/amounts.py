@@ -58,6 +58,8 @@ class Level(NamedTuple):
     def at(self, site: Site) -> tuple[Amount, Amount]:
         """Of a place in backward: bytes without and of gradients that are new memory."""
         step = self.steps.get(site.made)
+        if step is None and site.made >= 0 and site.gradients == "between":  # made in another order: as much, or more
+            step = self.steps.get(min([made for made in self.steps if made > site.made], default=-1))
         moments = () if step is None else step.arrival if site.gradients == "arrives" else step.rest
         if moments:
             return self.read.beside(moments, self.of_images)

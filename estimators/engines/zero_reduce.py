@@ -6,7 +6,7 @@ A replay of stage_1_and_2.py (``reduce_independent_p_g_buckets_and_remove_grads`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from estimators.engines.zero_layout import Layout, Spot, owned, partition, trainable
@@ -76,13 +76,33 @@ def collect(model: ModelSpec, ranks: int, rules: Rules) -> Collected:
     return Collected(tuple(backward), tuple({h: None for c in found for h in c.reduce}))
 
 
-def records(moments: Iterable[Held], size: Callable[[Held], int]) -> tuple[Held, ...]:
-    """Activations shrink as backward goes on: only a moment that holds more than every earlier one can be the largest."""
+def records(
+    moments: Iterable[Held], size: Callable[[Held], int], shares: Collection[Spot] = ()
+) -> tuple[Held, ...]:
+    """Activations shrink as backward goes on: only a moment that holds more than every earlier one can be the largest, or
+    as much with less of its block done; and where gradients of what a stack shares (``shares``) come to them."""
     kept: list[Held] = []
+    best = made = -1
     for held in moments:
-        if not kept or held.spot[0] == START or size(held) > size(kept[-1]):
+        now = size(held)
+        if held.spot[0] == START or held.spot in shares or now > best or (now == best and held.made < made):
             kept.append(held)
+            made = held.made if now >= best else made
+            best = max(best, now)
     return tuple(kept)
+
+
+def rests(settled: Mapping[Spot, Mapping[int, int]], shares: Collection[Spot]) -> Iterator[Held]:
+    """Between two gradients of a block: what hooks have left, by what is made; one moment where that is the same."""
+    best = -1
+    for spot, levels in settled.items():
+        least = min(levels.values())
+        if least == max(levels.values()):
+            if least > best or spot in shares:
+                yield Held(spot, least, 0, "between")
+        else:
+            yield from (Held(spot, level, 0, "between", True, made) for made, level in levels.items() if level > best)
+        best = max(best, least)
 
 
 def _arrival(held: Held, made: int) -> Held:
@@ -118,7 +138,7 @@ class _Replay:
         spot: Spot = (START, 0)
         made = -1  # of the place's own gradients, where they come one by one
         backward: dict[Spot, tuple[int, int]] = {}  # the most gradients at each place, in the order of time; made by then
-        settled: dict[Spot, int] = {}  # the most when a hook has returned
+        settled: dict[Spot, dict[int, int]] = {}  # what is there when a hook has returned, by what is made
         entered: list[Held] = []  # what is there when a block begins, before the first gradient of its own
         reduce: dict[Spot, tuple[int, int, int, int]] = {}  # bytes, then gradients, copies and what is made
 
@@ -179,16 +199,19 @@ class _Replay:
                 bucket.append(index)
             if most > backward.get(spot, (-1,))[0]:
                 backward[spot] = most, made
-            if made >= 0:
-                settled[spot] = max(settled.get(spot, 0), alive + pieces)
+            if made >= 0 and spot[0] not in (START, END):
+                settled.setdefault(spot, {})[made] = alive + pieces
         before = Held((END, 0), self._at_start(), 0, "early", False)
         arrived = [_arrival(Held(spot, size), own) for spot, (size, own) in backward.items()]
         backwards = [before, *self._piling_up(), *arrived]
-        rests = [Held(spot, size, 0, "between") for spot, size in settled.items() if spot[0] not in (START, END)]
         reduced = (_arrival(Held(spot, held, copies), own) for spot, (_, held, copies, own) in reduce.items())
         return Collected(
-            tuple(held for some in (entered, backwards, rests) for held in records(some, lambda h: h.gradients)),
-            records(reduced, lambda h: h.gradients * element + h.copies),
+            (
+                *records(entered, lambda h: h.gradients, layout.shares),
+                *records(backwards, lambda h: h.gradients, layout.shares),
+                *rests(settled, layout.shares),
+            ),
+            records(reduced, lambda h: h.gradients * element + h.copies, layout.shares),
         )
 
     def _at_start(self) -> int:
@@ -213,7 +236,7 @@ class _Replay:
                 first = first if done else spot
             seen, done = spot, done + sizes[index]
             if spot == first and spot[0] not in (START, END):  # the bucket is there from its first gradient on
-                yield Held(spot, done + waiting, 0, "held", True, done)
+                yield Held(spot, done + waiting, 0, "between", True, done)
             waiting = 0 if index == tied else waiting
 
     def _slice(self, index: int) -> int:
