@@ -173,12 +173,9 @@ def runs_of(question: Question) -> tuple[BlockRun, ...]:
         if trains and not flows:  # a gradient reaches the first of these blocks and does not leave it
             entering = profile(part, question.model, replace(conditions, needs_input_gradient=False))
             first = checkpointed(entering, how, question.reentrant, products)[0]
+        inner, outer = (replace(conditions, needs_input_gradient=asks) for asks in (came, question.input_gradient))
         entry = tuple(
-            (
-                joint(question.model, j, replace(conditions, needs_input_gradient=question.input_gradient if j.from_data else came)),
-                j.role in IMAGE_ROLES,
-            )
-            for j in before
+            (joint(question.model, j, outer if j.from_data else inner), j.role in IMAGE_ROLES) for j in before
         )
         made.append(BlockRun(part, found, checkpointed(found, how, question.reentrant, products), first, entry))
         flows = flows or trains

@@ -182,7 +182,12 @@ def _leaves(found: Bytes, site: Site) -> Row:
             size += stretch.leaves
         if site.part < number or (site.part == number and site.stage == "after"):
             size += stretch.leaves  # its gradient; before that it is carried
-    return ("leaves and their gradients", "activations", size, "words of a frozen table, T5's zeros: until the loss goes")
+    return (
+        "leaves and their gradients",
+        "activations",
+        size,
+        "words of a frozen table, T5's zeros: until the loss goes",
+    )
 
 
 def _retained(found: Bytes, site: Site) -> Row:

@@ -192,7 +192,7 @@ def placed(plan: Plan) -> Moments:
             (Site("backward", START, 0, "during"), whole if total.tied and not plan.casts_head else last),
             (Site("backward", START, 0, "after"), last),
         ],
-        "reduce": [(Site("backward", START, 0, "before"), {**base, "gradients": apart, **_closing(plan)})],
+        "reduce": [(_last_site(plan), {**base, "gradients": apart, **_closing(plan)})],
         "step": [(IN_LOOP, {**base, "gradients": apart})],
         "save": [(OUTSIDE, {**base, "gradients": apart if plan.accumulates else 0})],
     }
@@ -242,6 +242,15 @@ def _growing(plan: Plan, before: Mapping[str, int], whole: Mapping[str, int]) ->
                 yield Site("backward", number, index, "during", how), behind
         done += one * part.count
         waiting -= sum(size for name, size in sizes.items() if name in shared)
+
+
+def _last_site(plan: Plan) -> Site:
+    """Where the gradient arrives that completes the last bucket: in front of the blocks, or of adapters in the first."""
+    first = next((p for p in plan.model.in_turn if any(x.trainable for x in p.parameters)), None)
+    if first is None or not first.is_block or first is not plan.model.blocks[0]:
+        return Site("backward", START, 0, "before")
+    made = sum(p.numel * DTYPE_BYTES[plan.dtypes.stored(p)] for p in first.parameters if p.trainable)
+    return Site("backward", 0, 0, "during", "arrives", made)
 
 
 def _arriving(plan: Plan, total: Totals) -> dict[str, int]:

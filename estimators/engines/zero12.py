@@ -36,8 +36,13 @@ def moments(run: Run) -> Moments:
         "load": outside(_load(run, sizes, share, fixed)),
         "forward": [(site, before) for site in forward_ends(run.model)],
         "loss": [(LOSS, before)],
-        "backward": [(at(h, sizes.element, arriving), plus(held, *_backward(run, sizes, share, rules, h))) for h in found.backward],
-        "reduce": [(reduced_at(h, sizes.element), plus(held, *_reduce(run, sizes, share, rules, h))) for h in found.reduce],
+        "backward": [
+            (at(h, sizes.element, arriving), plus(held, *_backward(run, sizes, share, rules, h)))
+            for h in found.backward
+        ],
+        "reduce": [
+            (reduced_at(h, sizes.element), plus(held, *_reduce(run, sizes, share, rules, h))) for h in found.reduce
+        ],
         "step": outside((plus(held, *now) for now in _step(run, sizes, share)), IN_LOOP),
         "save": outside([held]),
     }

@@ -76,9 +76,7 @@ def collect(model: ModelSpec, ranks: int, rules: Rules) -> Collected:
     return Collected(tuple(backward), tuple({h: None for c in found for h in c.reduce}))
 
 
-def records(
-    moments: Iterable[Held], size: Callable[[Held], int], shares: Collection[Spot] = ()
-) -> tuple[Held, ...]:
+def records(moments: Iterable[Held], size: Callable[[Held], int], shares: Collection[Spot] = ()) -> tuple[Held, ...]:
     """Activations shrink as backward goes on: only a moment that holds more than every earlier one can be the largest, or
     as much with less of its block done; and where gradients of what a stack shares (``shares``) come to them."""
     kept: list[Held] = []
@@ -137,7 +135,9 @@ class _Replay:
         pending: list[int] = []  # in the bucket's list, but not in its buffer
         spot: Spot = (START, 0)
         made = -1  # of the place's own gradients, where they come one by one
-        backward: dict[Spot, tuple[int, int]] = {}  # the most gradients at each place, in the order of time; made by then
+        backward: dict[
+            Spot, tuple[int, int]
+        ] = {}  # the most gradients at each place, in the order of time; made by then
         settled: dict[Spot, dict[int, int]] = {}  # what is there when a hook has returned, by what is made
         entered: list[Held] = []  # what is there when a block begins, before the first gradient of its own
         reduce: dict[Spot, tuple[int, int, int, int]] = {}  # bytes, then gradients, copies and what is made
