@@ -66,6 +66,7 @@ class Plan(NamedTuple):
     accumulates: str  # "", "apart" (no_sync) or "synced"
     node_ranks: int
     casts_head: bool = False  # autocast's cast stands between a tied weight and its product
+    goes_on: bool = False  # words of a frozen table ask for a gradient: backward ends behind that of the last weight
 
 
 def moments_of(run: Run) -> Moments:
@@ -85,6 +86,7 @@ def plan_of(run: Run) -> Plan:
         synced if run.workload.grad_accum > 1 else "",
         run.cluster.gpus_per_node,
         run.settings.autocast and run.settings.param_dtype == "fp32",
+        run.workload.has_adapters and run.workload.checkpointing != "none",
     )
 
 
@@ -245,9 +247,9 @@ def _growing(plan: Plan, before: Mapping[str, int], whole: Mapping[str, int]) ->
 
 
 def _last_site(plan: Plan) -> Site:
-    """Where the gradient arrives that completes the last bucket: in front of the blocks, or of adapters in the first."""
+    """Where the gradient arrives that completes the last bucket: at the end, or in the first block if backward goes on."""
     first = next((p for p in plan.model.in_turn if any(x.trainable for x in p.parameters)), None)
-    if first is None or not first.is_block or first is not plan.model.blocks[0]:
+    if not plan.goes_on or first is not plan.model.blocks[0]:
         return Site("backward", START, 0, "before")
     made = sum(p.numel * DTYPE_BYTES[plan.dtypes.stored(p)] for p in first.parameters if p.trainable)
     return Site("backward", 0, 0, "during", "arrives", made)
