@@ -19,6 +19,7 @@ class Site(NamedTuple):
     ``gradients``: how gradients of the piece's weights count while it works: ``made`` all made so far are new memory,
     ``fresh`` only the one being made, ``held`` none (the engine's own amounts hold them); ``early`` looks only at what
     happens before the first of them, ``late`` only at what happens from it on (the engine's amounts hold them), and
+    ``between`` the same with what is being made beside it (the engine's amounts hold those that are complete), and
     ``arrives`` only at the moments in which one of them is complete and a hook of the engine looks at it.
     ``made``: bytes of them that are complete; ``held`` and ``arrives`` look only at what happens then. -1: all of it.
     """

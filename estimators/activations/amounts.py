@@ -19,8 +19,9 @@ from estimators.values import NamedTuple, dataclass, replace
 from estimators.workload import DTYPE_BYTES
 
 INT64 = 8
+RETURNED = " encoder states"  # end of a shared tensor's name: outputs of the model hold it until the loss is there
 IMAGE_ROLES = ("vision",)  # a row of their batch is an image
-GRADIENTS = ("made", "fresh", "held", "early", "late", "arrives")  # the values of ``Site.gradients``
+GRADIENTS = ("made", "fresh", "held", "early", "late", "arrives", "between")  # the values of ``Site.gradients``
 EARLY = GRADIENTS.index("early")
 
 
@@ -62,6 +63,8 @@ class Level(NamedTuple):
             moments = self.again.at(site.stage, site.module)
             return (self.read.largest(moments, self.of_images), 0) if moments else self.backward[EARLY]
         step = self.steps.get(site.made)
+        if step is None and site.made >= 0 and site.gradients == "between":  # made in another order: as much, or more
+            step = self.steps.get(min([made for made in self.steps if made > site.made], default=-1))
         moments = () if step is None else step.arrival if site.gradients == "arrives" else step.rest
         if moments:
             return self.read.beside(moments, self.of_images)
@@ -77,6 +80,7 @@ class Entry(NamedTuple):
     backward: Amount = 0
     frame: Amount = 0
     outputs: Amount = 0
+    leaves: Amount = 0  # words that ask for a gradient
 
 
 class Stretch(NamedTuple):
@@ -94,6 +98,7 @@ class Stretch(NamedTuple):
     first: Level | None  # of piece 0, where it differs
     entry: Entry
     role: str
+    leaves: Amount = 0  # made in its blocks, asking for a gradient: they and it stay until backward is over
 
     def level(self, piece: int) -> Level:
         """How a piece is treated."""
@@ -116,8 +121,9 @@ class Before(NamedTuple):
 
     kept: Amount
     copies: Amount
-    shared: Amount  # in backward and at the loss
+    shared: Amount  # in backward
     shared_forward: Amount
+    shared_loss: Amount
     frame: Amount  # while blocks run forwards
     outputs: Amount  # until the loss is there
 
@@ -149,7 +155,7 @@ class Bytes(NamedTuple):
     words: Words = Words()
 
 
-NONE = Before(0, 0, 0, 0, 0, 0)
+NONE = Before(0, 0, 0, 0, 0, 0, 0)
 
 
 @lru_cache(maxsize=2048)
@@ -172,9 +178,9 @@ def runs_of(question: Question) -> tuple[BlockRun, ...]:
         if trains and not flows:  # a gradient reaches the first of these blocks and does not leave it
             entering = profile(part, question.model, replace(conditions, needs_input_gradient=False))
             first = checkpointed(entering, how, question.reentrant, products)[0]
+        inner, outer = (replace(conditions, needs_input_gradient=asks) for asks in (came, question.input_gradient))
         entry = tuple(
-            (joint(question.model, j, replace(conditions, needs_input_gradient=came)), j.role in IMAGE_ROLES)
-            for j in before
+            (joint(question.model, j, outer if j.from_data else inner), j.role in IMAGE_ROLES) for j in before
         )
         made.append(BlockRun(part, found, checkpointed(found, how, question.reentrant, products), first, entry))
         flows = flows or trains
@@ -235,7 +241,7 @@ def _words(question: Question, stretches: tuple[Stretch, ...]) -> Words:
     text, trains = first_of(model, "decoder"), model.in_turn[0].parameters[0].trainable
     size = stretches[text].boundary
     if not model.words_first:
-        return Words() if trains else Words(left=size + size)
+        return Words() if trains or stretches[text].entry.leaves else Words(left=size + size)
     return Words(text, size) if trains else Words(text, size, size, size)
 
 
@@ -259,6 +265,7 @@ def _stretch(run: BlockRun, read: At | Anywhere) -> Stretch:
         any(k.recomputes for k in run.kept),
         read.size(found.autocast_copies, of_images) * run.kept[0].recomputes,
         _level(run.first, read, of_images) if run.first else None, _entry(run.entry, read), role,
+        read.size(found.leaves, of_images),
     )  # fmt: skip
 
 
@@ -282,13 +289,15 @@ def _entry(pieces: tuple[tuple[Profile, bool], ...], read: At | Anywhere) -> Ent
     backward: Amount = 0
     frame: Amount = 0
     outputs: Amount = 0
+    leaves: Amount = 0
     for found, of_images in pieces:
         forward = larger(forward, kept + frame + read.largest(found.forward, of_images))
         kept, frame = kept + read.size(found.saved_size, of_images), frame + read.size(found.frame, of_images)
         outputs += read.size(found.outputs, of_images)
+        leaves += read.size(found.leaves, of_images)
         output = read.size(found.output, of_images)
         backward = larger(backward, kept + output + read.largest(found.backward, of_images))
-    return Entry(kept, forward, larger(0, backward - kept), frame, outputs)
+    return Entry(kept, forward, larger(0, backward - kept), frame, outputs, leaves)
 
 
 def _before(stretches: tuple[Stretch, ...], part: int) -> Before:
@@ -300,6 +309,7 @@ def _before(stretches: tuple[Stretch, ...], part: int) -> Before:
     outputs: Amount = 0
     shared: dict[str, Amount] = {}
     forward: dict[str, Amount] = {}
+    loss: dict[str, Amount] = {}
     for number, stretch in enumerate(stretches[: part + 1]):
         kept += stretch.entry.kept
         frame += stretch.entry.frame * (stretch.role == role)
@@ -307,8 +317,8 @@ def _before(stretches: tuple[Stretch, ...], part: int) -> Before:
         if number < part:
             kept += stretch.kept(stretch.pieces)
             copies += stretch.copies * stretch.pieces
-        for into, counts in ((shared, stretch.again), (forward, stretch.again or stretch.role == role)):
+        for into, counts, ends in ((shared, stretch.again, "-"), (forward, stretch.again or stretch.role == role, "-"),
+                                   (loss, stretch.again, RETURNED)):  # fmt: skip
             into.update(stretch.shared)
-            if counts:
-                into.update((name, size) for name, size in stretch.present if name not in into)
-    return Before(kept, copies, sum(shared.values()), sum(forward.values()), frame, outputs)
+            into.update((n, size) for n, size in stretch.present if n not in into and (counts or n.endswith(ends)))
+    return Before(kept, copies, sum(shared.values()), sum(forward.values()), sum(loss.values()), frame, outputs)

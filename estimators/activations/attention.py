@@ -18,6 +18,7 @@ class Kernels:
     windowed: bool = False  # the sequence is longer than the attention window: sdpa needs a mask
     library: str = "transformers"  # whose modules run: litgpt writes its own
     keeps_quantised_input: bool = False  # bitsandbytes before 0.43.2 (pull request 1270)
+    zeros_learn: bool = False  # zeros that T5's cross attention adds to its scores are a leaf that asks for a gradient
 
 
 @dataclass(frozen=True, slots=True)

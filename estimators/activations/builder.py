@@ -57,6 +57,8 @@ class Builder(Functions):
         self.frame: list[Tensor] = []  # what the model's own frame holds until its forward returns
         self.outputs: list[Tensor] = []  # what the model's outputs hold until the loss is there
         self.carried: dict[str, Size] = {}  # what is shared with a gradient, which is summed over the blocks
+        self.words = ""  # the table whose output is made to ask for a gradient (``enable_input_require_grads``)
+        self.leaves: list[Tensor] = []  # leaves that a gradient flows to: the graph holds both until backward is over
         self.arguments: list[Tensor] = []  # copies that the engine makes of shared tensors for this block alone
         self.held: list[Tensor] = []  # outputs that the training loop holds until backward is over
         self.at_logits: Size | None = None  # bytes alive when the head has made the logits, before the loss

@@ -168,6 +168,7 @@ class At:
         most = recent = (0, 0, 0)
         early: tuple[int, int] | None = None
         late = arrives = held = None
+        between = (0, 0)
         for number, moment in enumerate(moments):
             live, hand = self.size(moment.live, of_images), moment.in_hand
             size = live, made, fresh = live, moment.weight_gradients + hand, moment.fresh_gradient + hand
@@ -178,13 +179,14 @@ class At:
             held = live if held is None or live > held else held
             if moment.weight_gradients:
                 late = live if late is None or live > late else late
+                between = max(between, (live, hand), key=sum)
                 if moment.fresh_gradient:
                     arrives = live if arrives is None or live > arrives else arrives
             elif early is None or live + hand > sum(early):
                 early = live, hand
         arrives = late if arrives is None else arrives
         return ((most[0], most[1]), (recent[0], recent[2]), (held or 0, 0), early or (0, 0), (late or 0, 0),
-                (arrives or 0, 0))  # fmt: skip
+                (arrives or 0, 0), between)  # fmt: skip
 
     def beside(self, moments: Sequence[Moment], of_images: bool = False) -> tuple[int, int]:
         """The largest moment: bytes without and of gradients that are being made."""
@@ -213,7 +215,8 @@ class Anywhere:
         early = [(m.live[0] + m.in_hand, *m.live[1:]) for m in moments if not m.weight_gradients]
         late = [m.live for m in moments if m.weight_gradients]
         arrives = [m.live for m in moments if m.fresh_gradient] or late
-        return tuple((self._most(some, of_images), 0) for some in (made, fresh, held, early, late, arrives))
+        between = [(m.live[0] + m.in_hand, *m.live[1:]) for m in moments if m.weight_gradients]
+        return tuple((self._most(some, of_images), 0) for some in (made, fresh, held, early, late, arrives, between))
 
     def beside(self, moments: Sequence[Moment], of_images: bool = False) -> tuple[Formula, int]:
         """As ``At.beside``, in the first number."""

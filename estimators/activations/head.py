@@ -62,7 +62,9 @@ def _joint(model: ModelSpec, which: Joint, conditions: Conditions) -> Profile:
     parameters, config = root_parameters(model), config_of(model, which.role, conditions.image_patches)
 
     def builder(grad: bool) -> Builder:
-        return Builder(parameters, config, conditions.precision, conditions.kernels, grad, DEVICES[conditions.device])
+        made = Builder(parameters, config, conditions.precision, conditions.kernels, grad, DEVICES[conditions.device])
+        made.words = model.embedding if conditions.needs_input_gradient and not model.words_first else ""
+        return made
 
     flows = conditions.needs_input_gradient and not which.from_data
     return run_piece(builder, which.piece, flows, holds_input=False, from_data=which.from_data)

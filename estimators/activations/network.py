@@ -93,6 +93,8 @@ def _rows(found: Bytes, site: Site) -> list[Row]:
         rows.append(("words", "activations", found.words.leaf, "held by the graph, whose leaf they are"))
     if site.direction == "backward" and site.part == START and site.stage == "before":
         rows.append(("words and their gradient", "activations", found.words.left, "a leaf of the graph: frozen"))
+    if site.direction == "backward":
+        rows.append(_leaves(found, site))
     if at_end:
         rows += _at_end(found, site)
     elif site.part >= 0:
@@ -116,7 +118,7 @@ def _give_up(rows: list[Row]) -> None:
 
 def _saved(found: Bytes, site: Site) -> list[Row]:
     """Saved tensors of the pieces in front of the site; of the piece itself too before its backward begins."""
-    kept, copies, shared, shared_forward, frame, outputs = (
+    kept, copies, shared, shared_forward, shared_loss, frame, outputs = (
         found.before[min(site.part, len(found.stretches))] if site.part >= 0 else NONE
     )
     if 0 <= site.part < len(found.stretches):
@@ -126,8 +128,10 @@ def _saved(found: Bytes, site: Site) -> list[Row]:
         copies += stretch.copies * pieces
     if site.direction == "backward":
         copies = 0
-    elif site.direction == "forward":
-        shared = shared_forward
+        if site.stage == "after" and site.piece == 0 and 0 <= site.part < len(found.stretches):
+            shared = found.before[site.part - 1].shared if site.part else 0  # no block of this run needs them any more
+    else:
+        shared = shared_forward if site.direction == "forward" else shared_loss
     rows: list[Row] = [
         ("saved activations", "activations", kept, "kept by autograd or checkpointing, of earlier blocks"),
         ("cached casts of weights", "activations", copies, "torch.autocast's 16-bit copies, until forward ends"),
@@ -148,12 +152,42 @@ def _carried(found: Bytes, site: Site) -> Row:
     for number, stretch in enumerate(found.stretches):
         if not stretch.carried:
             continue
-        begun = number > site.part or (number == site.part and site.piece < stretch.pieces - 1)
+        done = stretch.pieces - site.piece - (site.stage != "after")
+        begun = number > site.part or (number == site.part and done)
         for name, size in stretch.carried:
-            stack = name.partition(" ")[0]
-            if begun and any(n <= site.part and s.role == stack for n, s in enumerate(found.stretches)):
+            if begun and _still(found, site, name):
                 alive[name] = size
     return ("gradients of shared inputs", "activations", sum(alive.values()), "summed over the blocks of a stack")
+
+
+def _still(found: Bytes, site: Site, name: str) -> bool:
+    """Whether blocks are left that add to a shared tensor's gradient, or make the tensor: its first may do so."""
+    first = next(n for n, s in enumerate(found.stretches) if s.role == name.partition(" ")[0])
+    if site.part > first or site.stage != "after" or site.piece:
+        return site.part >= first
+    return site.part == first and any(name == other for other, _ in found.stretches[first].carried)
+
+
+def _leaves(found: Bytes, site: Site) -> Row:
+    """Leaves of what is done that asked for a gradient, and it: AccumulateGrad's nodes hold both while there is a loss.
+
+    Words in front of a run of blocks are among what it keeps until they are done; what its blocks made is a shared input
+    of those behind.
+    """
+    size: Amount = 0
+    for number, stretch in enumerate(found.stretches):
+        if site.part < number:
+            size += stretch.entry.leaves + stretch.entry.leaves
+        if site.part <= number:
+            size += stretch.leaves
+        if site.part < number or (site.part == number and site.stage == "after"):
+            size += stretch.leaves  # its gradient; before that it is carried
+    return (
+        "leaves and their gradients",
+        "activations",
+        size,
+        "words of a frozen table, T5's zeros: until the loss goes",
+    )
 
 
 def _retained(found: Bytes, site: Site) -> Row:

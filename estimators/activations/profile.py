@@ -48,6 +48,8 @@ class Profile:
     ``frame``: bytes that the frame of the model's forward holds until it returns (names of what was summed up).
     ``outputs``: bytes that the model's outputs hold until the loss is there (features of images), kept by nothing else.
     ``carried``: gradients of shared tensors (encoder states), by name: made by the last block, alive until the first.
+    ``leaves``: tensors made here that ask for a gradient of their own (words of a frozen table): they and their gradients
+    stay until backward is over.
     ``autocast_copies``: casts of weights that torch.autocast holds until the forward ends, saved or not.
     ``forward``: bytes above what was alive before, the input counted. ``forward_no_grad``: the same, nothing kept.
     ``held``: bytes of outputs that the caller holds until backward is over.
@@ -75,6 +77,7 @@ class Profile:
     product: Size | None = None
     arguments: Size = ZERO
     outputs: Size = ZERO
+    leaves: Size = ZERO
     steps: Steps = field(default_factory=dict)
     visits: Visits = field(default_factory=Visits)
     visits_no_grad: Visits = field(default_factory=Visits)
@@ -146,8 +149,10 @@ def run_piece(
         total({id(t.storage): t.storage.size for t in some if id(t.storage) not in kept}.values())
         for some in (b.frame, b.outputs)
     )
+    leaves = total(t.storage.size for t in b.leaves)
     b.frame.clear()
     b.outputs.clear()
+    b.leaves.clear()
     made_later = [t for t in b.held if id(t.storage) not in kept]
     held = total({id(t.storage): t.storage.size for t in made_later}.values())
     del made_later, kept
@@ -182,6 +187,7 @@ def run_piece(
         b.at_logits,
         arguments,
         outputs,
+        leaves,
         steps_of(played),
         visits,
         visits_no_grad,

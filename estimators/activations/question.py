@@ -23,6 +23,8 @@ DROPS_QUANTISED_INPUT = "0.43.2"  # bitsandbytes pull request 1270
 ADDS_COPIES = "0.6.2"  # liger-kernel: torch.mm(...).float() in the place of torch.addmm(out=...)
 ACCUMULATES = "0.8.1"  # liger-kernel: torch.addmm(out_dtype=torch.float32) where the sum is fp32
 SHIFTS_LABELS = "4.49"  # transformers pull request 35646: labels are padded, logits no longer copied
+# T5Attention.forward sets ``requires_grad`` of its zeros where checkpointing is on (modeling_t5.py, modeling_mt5.py).
+ZEROS_LEARN = ("t5", "mt5")
 MASKS_IMAGES = ("gemma3",)  # tokens of an image see each other: a mask of their own for every sample
 # Loops whose frame holds the outputs during backward. Trainer.compute_loss drops them when it returns the loss, as do
 # the scripts of ``selector.configs.templates`` (torch, deepspeed, accelerate); torchtune deletes its logits.
@@ -78,6 +80,7 @@ def _question(run: Run) -> Question:
         run.model.family not in APART, padding,
         library="litgpt" if work.stack == "litgpt" and work.method in LITGPT_METHODS else "transformers",
         keeps_quantised_input=not at_least(settings.versions["bitsandbytes"], DROPS_QUANTISED_INPUT),
+        zeros_learn=work.checkpointing != "none" and run.model.family in ZEROS_LEARN,
     )  # fmt: skip
     loss = _loss(run, fp32_outputs)
     reentrant = is_reentrant(stack.trainer, settings.versions)

@@ -225,22 +225,26 @@ def _growing(plan: Plan, before: Mapping[str, int], whole: Mapping[str, int]) ->
     """
     piles_up = not plan.accumulates and not plan.bucket_view
     done, how = 0, "made" if piles_up else "fresh"
+    shared = set(plan.model.tied.values())
     number = len(plan.model.blocks)
 
     def held() -> Mapping[str, int]:
         return {**before, "gradients": done} if piles_up else whole
 
     yield Site("backward", END, 0, "during", how), held()
+    waiting = totals(plan).tied  # the head's part of a tied gradient, in autograd until the embedding's comes
     for part in reversed(plan.model.in_turn):
-        one = sum(p.numel * DTYPE_BYTES[plan.dtypes.stored(p)] for p in part.parameters if p.trainable)
+        sizes = {p.name: p.numel * DTYPE_BYTES[plan.dtypes.stored(p)] for p in part.parameters if p.trainable}
+        one = sum(sizes.values())
         if part.is_block:
             number -= 1
             for index in sorted({part.count - 1, 0}, reverse=True):
                 behind = held()
                 if piles_up:
-                    behind = {**behind, "gradients": done + one * (part.count - 1 - index)}
+                    behind = {**behind, "gradients": done + waiting + one * (part.count - 1 - index)}
                 yield Site("backward", number, index, "during", how), behind
         done += one * part.count
+        waiting -= sum(size for name, size in sizes.items() if name in shared)
 
 
 def _last_bucket(plan: Plan) -> Site:

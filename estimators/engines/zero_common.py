@@ -47,16 +47,19 @@ def growing(model: ModelSpec, before: Terms, whole: Term, held_before: bool) -> 
     if held_before:
         return [(Site("backward", END, 0, "during", "fresh"), before)]
     found, done = [(Site("backward", END, 0, "during", "made"), before)], 0
+    shared = set(model.tied.values())  # the head's part of their gradient waits in autograd for the embedding's
+    waiting = sum(p.numel for part in model.parts for p in part.parameters if p.trainable and p.name in shared)
     element = whole.bytes // max(model.num_trainable, 1)
     number = len(model.blocks)
     for part in reversed(model.in_turn):
         one = sum(p.numel for p in part.parameters if p.trainable)
         number -= part.is_block
         for index in sorted({part.count - 1, 0}, reverse=True) if part.is_block else ():
-            behind = done + one * (part.count - 1 - index)
+            behind = done + waiting + one * (part.count - 1 - index)
             term = Term(whole.name, whole.category, behind * element, f"{behind:,} elements x {element} B, made so far")
             found.append((Site("backward", number, index, "during", "made"), plus(before, term)))
         done += one * part.count
+        waiting -= sum(p.numel for p in part.parameters if p.trainable and p.name in shared)
     return found
 
 

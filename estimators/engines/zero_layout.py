@@ -53,6 +53,10 @@ class Layout:
     order: tuple[int, ...] = ()  # in the order of ``module.parameters()``
     spots: tuple[Spot, ...] = ()  # where each stands in the network
     tied: int = -1  # of the embedding that a head shares: half of its gradient waits in autograd through backward
+    shares: frozenset[Spot] = frozenset()  # blocks at which gradients of what a stack shares stand for the first time
+    summed: int = (
+        2  # tensors beside that half as the last part arrives: itself, and the sum unless a stack's words made one
+    )
 
     @property
     def numel(self) -> int:
@@ -87,7 +91,12 @@ def trainable(model: ModelSpec, dealt_to: int = 1) -> Layout:
             spots.extend([(spot[0], index) if part.is_block else spot] * len(here))
     numbers = tuple(range(len(sizes)))
     runs = tuple(i for at in model.executed for i in executed[at])
-    return Layout(tuple(sizes), tuple(accumulate(sizes)), runs, numbers, tuple(spots), tied)
+    stacks = {"encoder", "decoder"} <= {part.role for part in model.blocks}
+    shares = frozenset(
+        (number, part.count - 2) for number, part in enumerate(model.blocks) if stacks and part.count > 1
+    )
+    everywhere = (tuple(sizes), tuple(accumulate(sizes)), runs, numbers, tuple(spots))
+    return Layout(*everywhere, tied, shares, 1 if stacks else 2)
 
 
 def _dealt(layout: Layout, ranks: int) -> Layout:
@@ -101,6 +110,8 @@ def _dealt(layout: Layout, ranks: int) -> Layout:
         tuple(now[i] for i in layout.order),
         tuple(layout.spots[i] for i in before),
         now.get(layout.tied, -1),
+        layout.shares,
+        layout.summed,
     )
 
 

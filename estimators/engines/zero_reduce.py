@@ -6,7 +6,7 @@ A replay of stage_1_and_2.py (``reduce_independent_p_g_buckets_and_remove_grads`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 
 from estimators.engines.zero_layout import Layout, Spot, owned, partition, trainable
@@ -76,12 +76,16 @@ def collect(model: ModelSpec, ranks: int, rules: Rules) -> Collected:
     return Collected(tuple(backward), tuple({h: None for c in found for h in c.reduce}))
 
 
-def records(moments: Iterable[Held], size: Callable[[Held], tuple[int, bool]]) -> tuple[Held, ...]:
+def records(
+    moments: Iterable[Held], size: Callable[[Held], tuple[int, bool]], shares: Collection[Spot]
+) -> tuple[Held, ...]:
     """Activations shrink as backward goes on: only a moment that holds more than every earlier one can be the largest."""
     kept: list[Held] = []
+    most = -1, False
     for held in moments:
-        if not kept or held.spot[0] == START or size(held) > size(kept[-1]):
+        if held.spot[0] == START or held.spot in shares or size(held) > most:
             kept.append(held)
+            most = max(most, size(held))
     return tuple(kept)
 
 
@@ -89,13 +93,14 @@ def _held(moment: Held) -> tuple[int, bool]:
     return moment.gradients, moment.has_bucket
 
 
-def rising(moments: Iterable[Held]) -> tuple[Held, ...]:
-    """As ``records``, of blocks that are as far with their backward."""
+def rising(moments: Iterable[Held], shares: Collection[Spot]) -> tuple[Held, ...]:
+    """As ``records``, of blocks that are as far with their backward; and where gradients of what a stack shares come to
+    them (``Layout.shares``)."""
     kept: list[Held] = []
     most: dict[tuple[int, str, int], int] = {}
     for held in moments:
         key = held.spot[0], held.how, held.made
-        if held.spot[0] == START or held.gradients > most.get(key, -1):
+        if held.spot[0] == START or held.spot in shares or held.gradients > most.get(key, -1):
             most[key] = held.gradients
             kept.append(held)
     return tuple(kept)
@@ -140,7 +145,7 @@ class _Replay:
         if half >= 0:
             alive += sizes[half]
         if at_the_end:
-            backward[spot, "late", made] = alive + waiting * (3 if rules.accumulates else 2)
+            backward[spot, "late", made] = alive + waiting * (3 if rules.accumulates else layout.summed)
         order = layout.order if at_the_end else reversed(layout.executed)
         for index in (*order, -1):  # behind the last one the bucket is reduced once more
             most = -1
@@ -156,7 +161,7 @@ class _Replay:
                     spot = spots[index]
                     made += numel if made >= 0 else 0
                 if index == half:  # autograd adds two halves: three tensors
-                    most = alive + pieces + 2 * numel
+                    most = alive + pieces + layout.summed * numel
                 if not loaded:
                     alive += numel if index != half else 0
                 elif index == half:
@@ -191,7 +196,7 @@ class _Replay:
             if most > backward.get((spot, "arrives" if made >= 0 else "late", made), -1):
                 backward[spot, "arrives" if made >= 0 else "late", made] = most
             if made >= 0:
-                backward[spot, "held", made] = alive + pieces
+                backward[spot, "between", made] = alive + pieces
         before = Held((END, 0), self._at_start(), 0, "early", False)
         behind = (Held(spot, size, 0, how, True, made) for (spot, how, made), size in backward.items())
         reduced = (
@@ -199,8 +204,12 @@ class _Replay:
             for (spot, made), (_, held, copies) in reduce.items()
         )
         return Collected(
-            (*records(entered, _held), *records([before, *self._piling_up()], _held), *rising(behind)),
-            records(reduced, lambda h: (h.gradients * element + h.copies, True)),
+            (
+                *records(entered, _held, layout.shares),
+                *records([before, *self._piling_up()], _held, layout.shares),
+                *rising(behind, layout.shares),
+            ),
+            records(reduced, lambda h: (h.gradients * element + h.copies, True), layout.shares),
         )
 
     def _at_start(self) -> int:
@@ -209,7 +218,7 @@ class _Replay:
 
     def _piling_up(self) -> Iterator[Held]:
         """Stage 1 without overlap: whole gradients behind the block that works, one more with each; the hook of the first
-        has made the bucket (``process_gradients``)."""
+        makes the bucket (``process_gradients``), which the rest of its block meets."""
         if not self.rules.at_the_end:
             return
         if self.rules.accumulates:
@@ -217,12 +226,15 @@ class _Replay:
             return
         sizes, spots, tied = self.layout.sizes, self.layout.spots, self.layout.tied
         half = sizes[tied] if tied >= 0 else 0  # of a tied gradient: waits in autograd behind the head
-        done, seen = 0, (-2, 0)
+        done, seen, first = 0, (-2, 0), (-2, 0)
         for index in reversed(self.layout.executed):
             spot = spots[index]
             if spot != seen and spot[0] != START:
                 yield Held(spot, done + (half if spot[0] != END else 0), 0, "made", done > 0)
+                first = first if done else spot
             seen, done = spot, done + sizes[index]
+            if spot == first and spot[0] != END:
+                yield Held(spot, done + half, 0, "between", True, done)
 
     def _slice(self, index: int) -> int:
         end = self.layout.ends[index]

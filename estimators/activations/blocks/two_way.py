@@ -56,13 +56,15 @@ def attention(
     return b.module(merged(b, q, k, v, mask, Scores(upcast=upcast, dropout=dropout)), names.out)
 
 
-def outside(b: Builder, name: str, shape: tuple[Dim, ...], needs_gradient: bool = True, counted: bool = True) -> Tensor:
+def outside(
+    b: Builder, name: str, shape: tuple[Dim, ...], needs_gradient: bool = True, counted: bool = True, dtype: str = ""
+) -> Tensor:
     """Another input that all blocks share and that a gradient flows to (encoder states): counted once for the model.
 
     ``counted`` is off for what the first block made and counts (T5's position bias).
     """
     if name not in b.shared:
-        tensor = b.tape.leaf(name, shape, b.stream, needs_gradient)
+        tensor = b.tape.leaf(name, shape, dtype or b.stream, needs_gradient)
         size = b.tape.forget(tensor)
         b.shared[name], b.true_sizes[name] = (tensor, size if counted else ZERO), size
         if tensor.needs_grad:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from estimators.activations.builder import Builder
 from estimators.activations.losses import nll_loss
 from estimators.activations.streams import Over
-from estimators.activations.tape import ZERO, Dim, Gradient, Storage, Tensor
+from estimators.activations.tape import ZERO, Dim, Gradient, Node, Storage, Tensor
 from estimators.activations.writes import expanded
 
 IDS = "int64"
@@ -33,7 +33,17 @@ def lookup(b: Builder, name: str, ids: Tensor, shape: Sequence[Dim] = ("B", "S")
     def backward(g: Tensor) -> list[Gradient]:
         return [Tensor(Storage(tape, "gradient of a table", ZERO), table.shape, g.dtype)]
 
+    if name == b.words and not table.trainable:
+        return as_leaf(b, made)
     return tape.record(made, "embedding", [table], [(f"{name}: ids", ids)], backward)
+
+
+def as_leaf(b: Builder, words: Tensor) -> Tensor:
+    """Words of a frozen table that ask for a gradient (``enable_input_require_grads``): the graph holds the leaf."""
+    if b.tape.grad:
+        words.node = Node("leaf", [], None, [("words", words.storage)])
+        b.leaves.append(words)
+    return words
 
 
 def convolution(b: Builder, x: Tensor, name: str, shape: Sequence[Dim]) -> Tensor:

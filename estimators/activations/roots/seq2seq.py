@@ -17,7 +17,9 @@ def t5(model: ModelSpec) -> Roots:
     decoder = first_of(model, "decoder")
 
     def embed(b: Builder, ids: Tensor) -> Tensor:
-        return b.dropout(lookup(b, model.embedding, ids), b.fraction("dropout_rate", default=0.1))
+        words = lookup(b, model.embedding, ids)
+        b.frame.append(words)  # ``inputs_embeds``
+        return b.dropout(words, b.fraction("dropout_rate", default=0.1))
 
     def shifted(b: Builder, _: Tensor) -> Tensor:
         ids = b.tape.new("labels, shifted right", ("B", "S"), "int64")
@@ -30,11 +32,13 @@ def t5(model: ModelSpec) -> Roots:
         return run
 
     def head(b: Builder, hidden: Tensor, loss: Loss) -> Tensor:
-        hidden = behind("decoder")(b, hidden)  # type: ignore[operator]
+        hidden = states = behind("decoder")(b, hidden)  # type: ignore[operator]
         if b.flag("scale_decoder_outputs", b.flag("tie_word_embeddings", True) and model.family == "t5"):
             hidden = b.scale(hidden, "scaled states")
         logits = [b.module(hidden, model.head)]
-        return finished(b, logits, cross_entropy(b, logits[0]), loss)
+        result = finished(b, logits, cross_entropy(b, logits[0]), loss)
+        del states  # ``decoder_outputs`` had them until here
+        return result
 
     return Roots((
         Joint(0, over_ids(embed), "encoder", from_data=True),
