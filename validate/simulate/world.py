@@ -41,6 +41,7 @@ def fake_world(
         stack.enter_context(_replaced(table, torch.ops.aten._grouped_mm.default, _grouped_mm))
         if engine == "fsdp1":
             stack.enter_context(patch.object(FakeTensor, "data_ptr", _address))
+            stack.enter_context(patch.object(_flat_parameters(), "_data_ptr_allocated", _is_allocated))
         if engine == "deepspeed":
             stack.enter_context(_deepspeed(free_bytes))
         yield FakeTensorMode(allow_non_fake_inputs=True)
@@ -119,6 +120,17 @@ def _address(tensor: FakeTensor) -> int:
     """FSDP1 tells by the address whether a flat parameter is its shard (``_catch_all_reshard``): all would be at 0."""
     storage: int = tensor.untyped_storage()._cdata
     return storage + tensor.storage_offset() * tensor.element_size()
+
+
+def _flat_parameters() -> Any:
+    import torch.distributed.fsdp._flat_param
+
+    return torch.distributed.fsdp._flat_param
+
+
+def _is_allocated(tensor: FakeTensor) -> bool:
+    """Of what SHARD_GRAD_OP keeps gathered: the address of a fake storage is 0 whatever its size."""
+    return tensor.untyped_storage().nbytes() > 0
 
 
 def _grouped_mm(mode: Any, func: Any, rows: Any, weight: Any, *args: Any, **kwargs: Any) -> Any:
