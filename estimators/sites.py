@@ -12,7 +12,7 @@ class Site(NamedTuple):
     ``after``: the loop holds a micro-batch, as in the optimizer's step and from the engine's last work before the first).
     ``part`` counts the model's runs of blocks (``ModelSpec.blocks``); ``piece`` the blocks inside. ``START`` and ``END``
     as ``part`` are the embeddings (backward, ``during``: their gradient is made) and the final norm, head and loss.
-    ``stage``: ``before`` the piece computes (of ``loss``: the head, before the loss),
+    ``stage``: ``before`` the piece computes (of ``loss``: the head, before the loss; ``entering`` it),
     ``during`` its work, ``after`` it. Of a block's forward also ``entering`` its ``module`` of that path, ``inside``
     or ``behind`` it until the next is entered or left (without a path, until the first is), or ``through`` it; of its
     backward the same while the block runs forward once more, and ``during`` with ``made`` what comes after.

@@ -150,7 +150,8 @@ class Bytes(NamedTuple):
     held_outputs: Amount
     inputs: Amount  # of a micro-batch
     retains: bool = False
-    product: Amount = 0  # of the head, when it has made the logits
+    called: Amount = 0  # of the head, when it is called
+    product: Amount = 0  # when it has made the logits
     casts: Amount = 0  # of a micro-batch, copies in the dtype of the weights
     words: Words = Words()
 
@@ -226,6 +227,7 @@ def _network(question: Question, read: At | Anywhere, rows: int | None) -> Bytes
         read.size(end.held),
         inputs,
         question.retains,
+        last.forward if end.called is None else read.size(end.called),
         last.forward if end.product is None else read.size(end.product),
         casts,
         _words(question, stretches),

@@ -61,7 +61,8 @@ class Builder(Functions):
         self.leaves: list[Tensor] = []  # leaves that a gradient flows to: the graph holds both until backward is over
         self.arguments: list[Tensor] = []  # copies that the engine makes of shared tensors for this block alone
         self.held: list[Tensor] = []  # outputs that the training loop holds until backward is over
-        self.at_logits: Size | None = None  # bytes alive when the head has made the logits, before the loss
+        self.at_head: Size | None = None  # bytes alive when the head is called
+        self.at_logits: Size | None = None  # when it has made the logits, before the loss
         self.kept_until_return: list[Tensor] = []  # what the layer's frame holds until it returns (``hidden, _ = ...``)
 
     @property
@@ -153,6 +154,13 @@ class Builder(Functions):
         if f"{name}.modules_to_save.default.weight" in self.parameters:
             name = f"{name}.modules_to_save.default"
         return self.base(x, name)
+
+    def top(self, x: Tensor, name: str) -> Tensor:
+        """``module`` of the head, noting what is alive when it is called and when it has made the logits."""
+        self.at_head = self.tape.live
+        logits = self.module(x, name)
+        self.at_logits = self.tape.live
+        return logits
 
     def base(self, x: Tensor, name: str) -> Tensor:
         """The linear itself, or its quantised stand-in."""

@@ -92,8 +92,7 @@ def head_and_loss(b: Builder, hidden: Tensor, model: ModelSpec, loss: Loss) -> T
     hidden = final_norm(b, hidden, model)
     if loss.kind == "fused":
         return fused_linear(b, hidden, model.head, loss)
-    product = b.module(hidden, model.head)
-    b.at_logits = b.tape.live
+    product = b.top(hidden, model.head)
     logits = scaled_logits(b, product, model)
     del product
     if loss.upcasts == "model":

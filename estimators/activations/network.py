@@ -247,6 +247,8 @@ def _at_end(found: Bytes, site: Site) -> Iterator[Row]:
         return
     if site.stage == "during":
         yield ("head and loss", "logits", found.end.forward, "logits, their fp32 copy, log-probabilities")
+    elif site.stage == "entering":
+        yield ("final norm", "logits", found.called, "and what it gives, before the head has it")
     elif site.direction == "loss":
         yield ("head", "logits", found.product, "final norm and logits, before the loss reads them")
     else:

@@ -54,9 +54,10 @@ class Profile:
     ``forward``: bytes above what was alive before, the input counted. ``forward_no_grad``: the same, nothing kept.
     ``held``: bytes of outputs that the caller holds until backward is over.
     ``backward``: bytes above (everything saved of this piece + held + incoming gradient); below 0 as saved tensors go.
-    ``weight_gradients``: bytes of gradients of weights at its end. ``product``: of the head, when the logits are made;
-    None where a root does not say. ``arguments``: what checkpointing keeps beside the input. ``steps``: ``backward`` by
-    the gradients that are there. ``visits``: ``forward`` by modules; ``visits_no_grad``: likewise.
+    ``weight_gradients``: bytes of gradients of weights at its end. ``called``, ``product``: of the head, when it is
+    called and when the logits are made; None where a root does not say. ``arguments``: what checkpointing keeps
+    beside the input. ``steps``: ``backward`` by the gradients that are there. ``visits``: ``forward`` by modules;
+    ``visits_no_grad``: likewise.
     """
 
     saved: tuple[Saved, ...]
@@ -74,6 +75,7 @@ class Profile:
     carried: tuple[tuple[str, Size], ...] = ()
     present: tuple[tuple[str, Size], ...] = ()
     frame: Size = ZERO
+    called: Size | None = None
     product: Size | None = None
     arguments: Size = ZERO
     outputs: Size = ZERO
@@ -184,6 +186,7 @@ def run_piece(
         carried,
         present,
         frame,
+        b.at_head,
         b.at_logits,
         arguments,
         outputs,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import accumulate
 
-from estimators.engines.zero_common import HEAD, LOSS, Moments, Sizes, Terms, host_term, outside, plus
+from estimators.engines.zero_common import ENTERING_HEAD, HEAD, LOSS, Moments, Sizes, Terms, host_term, outside, plus
 from estimators.engines.zero_coordinator import Live, Setting, When
 from estimators.engines.zero_fetch import Fetched, fetched
 from estimators.engines.zero_layout import AFTER, BETWEEN, Spot, buffer_bytes, frozen_bytes, shards, trainable
@@ -48,7 +48,11 @@ def moments(run: Run) -> Moments:
     forward = [
         (_ahead(run.model, spot, when), gathered(now, spot, True)) for spot, when, now in live.forward if spot[0] != END
     ]
-    head = [(HEAD, gathered(now)) for spot, _, now in live.forward if spot[0] == END]
+    head = [
+        (ENTERING_HEAD if when.stage == "entering" else HEAD, gathered(now))
+        for spot, when, now in live.forward
+        if spot[0] == END
+    ]
     start = (Site("backward", END, 0, "during", "early"), gathered(live.loss))
     return {
         "load": outside(_load(run, sizes, n, groups, fixed)),

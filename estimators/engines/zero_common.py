@@ -16,6 +16,7 @@ from estimators.workload import DTYPE_BYTES
 
 Terms = tuple[Term, ...]
 Moments = dict[str, list[tuple[Site, Terms]]]  # instant -> what may be its largest moment, and where it stands
+ENTERING_HEAD = Site("loss", END, 0, "entering")
 HEAD = Site("loss", END, 0, "before")
 LOSS = Site("loss", END, 0, "during")
 

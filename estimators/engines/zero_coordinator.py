@@ -89,6 +89,7 @@ class Coordinator:
         self.gradients = self.elements = 0
         self.bucket: list[int] = []
         self.halves: set[int] = set()  # tied weights: the head's gradient waits in autograd for the embedding's
+        self.summed: set[int] = set()  # of three parts: the first sum is autograd's own, and the last added in place
         self.secondary: set[int] = set(range(len(net.numels))) if setting.accumulates else set()
         self.cut = sum(net.numels[i] for i in self.secondary)
         self.waiting: set[int] = set()  # gradients that are there, and reduced when their whole module is done
@@ -99,6 +100,7 @@ class Coordinator:
         self.spot: Spot = (START, 0)
         self.stands = "during", ""  # stage and module of a block that runs forward, in backward once more
         self.again = False  # whether the block has begun to
+        self.layer = ""
         self.best: dict[str, Seen] = {"forward": {}, "backward": {}, "reduce": {}}
         self.phase = "forward"
         self._now()
@@ -120,11 +122,14 @@ class Coordinator:
     def begin_backward(self) -> Live:
         """What is there after the last module of forward."""
         self.phase = "backward"
-        self.at_head()
+        self.spot, self.stands = (END, 0), ("during", "")
+        self._now()
         return self.best["backward"][self.spot][When()]
 
-    def at_head(self) -> None:
-        self.spot, self.stands = (END, 0), ("during", "")
+    def at_head(self, layer: str) -> None:
+        """The head, or peft's ``layer`` around it, is called; from its own fetch on it is inside."""
+        self.layer = layer
+        self.spot, self.stands = (END, 0), ("entering", "")
         self._now()
 
     def call(self, call: Call, shift: int, step: int) -> None:
@@ -155,7 +160,10 @@ class Coordinator:
             if stops:
                 self.stands = "entering", call.inner
             self._fetch(phase, path, owned)
-            if stops:
+            if self.spot[0] == END and self.phase == "forward":
+                if owned and path != self.layer:
+                    self._stand("during", "")
+            elif stops:
                 self._stand("through" if call.is_whole else "inside", call.inner)
         elif kind == RELEASE:
             self._release(phase, path, owned, call.is_whole)
@@ -300,7 +308,8 @@ class Coordinator:
     def _gradient(self, index: int, kind: str) -> None:
         numel = self.net.numels[index]
         if index in self.halves:  # autograd adds the two: three tensors
-            self._see(self.phase, True, 2 * numel)
+            self._see(self.phase, True, numel if index in self.summed else 2 * numel)
+            self.summed.add(index)
         if index not in self.halves and index not in self.waiting:
             self.gradients += numel
             self.made += numel

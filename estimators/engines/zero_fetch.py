@@ -48,7 +48,7 @@ def fetched(model: ModelSpec, setting: Setting, folded: bool = True) -> Fetched:
 def _of_modules(here: Mapping[When, Live]) -> Mapping[When, Live]:
     """Moments of a block without those at the entrance of a module inside which as much is gathered."""
     inside = {when.module: live.size for when, live in here.items() if when.stage in ("inside", "through")}
-    return {w: live for w, live in here.items() if w.stage != "entering" or live.size > inside[w.module]}
+    return {w: live for w, live in here.items() if w.stage != "entering" or live.size > inside.get(w.module, -1)}
 
 
 def rising(places: Iterable[tuple[Spot, Mapping[When, Live]]]) -> tuple[Found, ...]:

@@ -21,7 +21,7 @@ def replay(state: Coordinator) -> Live:
     """Every call of a micro-step; what is there after the last module of forward."""
     loss, queued = Live(), 0
     rounds = state.net.rounds
-    head = _head(rounds)
+    head, layer = _head(rounds)
     small = sum(numel <= state.setting.threshold for numel in state.net.numels)
     is_regular = state.setting.hpz == 1 and small == len(state.persist)  # secondary shards grow from block to block
     for here in rounds:
@@ -44,19 +44,19 @@ def replay(state: Coordinator) -> Live:
                 if state.phase == "forward" and call.phase != FORWARD:
                     loss = state.begin_backward()
                 if call is head:
-                    state.at_head()
+                    state.at_head(layer)
                 state.call(call, time * here.shift, time * here.step)
             time += 1
     state.end()
     return loss
 
 
-def _head(rounds: Iterable[Round]) -> Call:
-    """The call of the last module of forward; where it has an adapter, of peft's layer around both."""
+def _head(rounds: Iterable[Round]) -> tuple[Call, str]:
+    """The call of the last module of forward; where it has an adapter, of peft's layer around both, with its path."""
     calls = [c for r in rounds for c in r.calls if c.kind == FETCH and c.phase == FORWARD]
     last = [c for c in calls if c.owned][-1]
     layer, is_adapter, _ = last.path.partition(".lora_")
-    return next(c for c in calls if c.path == layer) if is_adapter else last
+    return (next(c for c in calls if c.path == layer), layer) if is_adapter else (last, "")
 
 
 class _Blocks:

@@ -9,7 +9,7 @@ Modules without parameters: each is a step of the trace, at which the coordinato
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from estimators.model.spec import ModelSpec, Part
 from estimators.values import NamedTuple
@@ -21,11 +21,26 @@ _PLACES: Mapping[str, str] = {
     "Qwen3MoeDecoderLayer": "mlp",
 }
 
-# Class of a block -> modules without parameters, by the one in front (transformers/models/gpt2/modeling_gpt2.py)
-SILENT: Mapping[str, Mapping[str, str]] = {
+Silent = Mapping[str, tuple[str, ...]]
+TABLES = ("encoder.embed_tokens", "decoder.embed_tokens", "model.encoder.embed_tokens", "model.decoder.embed_tokens")
+# Class of a block -> modules without parameters, by the one in front (transformers/models/{gpt2,t5}/modeling_*.py)
+SILENT: Mapping[str, Silent] = {
     "GPT2Block": {
-        "attn.c_proj": "attn.resid_dropout", "mlp.c_fc": "mlp.act", "mlp.c_proj": "mlp.dropout",
-        "transformer.wpe": "transformer.drop",
+        "attn.c_proj": ("attn.resid_dropout",), "mlp.c_fc": ("mlp.act",), "mlp.c_proj": ("mlp.dropout",),
+        "transformer.wpe": ("transformer.drop",),
+    },
+    "T5Block": {
+        "layer.0.SelfAttention.o": ("layer.0.dropout",), "layer.1.EncDecAttention.o": ("layer.1.dropout",),
+        "layer.1.DenseReluDense.wi": ("layer.1.DenseReluDense.act", "layer.1.DenseReluDense.dropout"),
+        "layer.1.DenseReluDense.wi_0": ("layer.1.DenseReluDense.act",),
+        "layer.1.DenseReluDense.wi_1": ("layer.1.DenseReluDense.dropout",),
+        "layer.1.DenseReluDense.wo": ("layer.1.dropout",),
+        "layer.2.DenseReluDense.wi": ("layer.2.DenseReluDense.act", "layer.2.DenseReluDense.dropout"),
+        "layer.2.DenseReluDense.wi_0": ("layer.2.DenseReluDense.act",),
+        "layer.2.DenseReluDense.wi_1": ("layer.2.DenseReluDense.dropout",),
+        "layer.2.DenseReluDense.wo": ("layer.2.dropout",),
+        "encoder.embed_tokens": ("encoder.dropout",), "encoder.final_layer_norm": ("encoder.dropout",),
+        "decoder.embed_tokens": ("decoder.dropout",), "decoder.final_layer_norm": ("decoder.dropout",),
     },
 }  # fmt: skip
 # Dictionaries of adapters: they have no forward of their own.
@@ -67,22 +82,41 @@ def elements_below(model: ModelSpec, path: str) -> int:
     )
 
 
-def with_silent(leaves: Iterator[Leaf], block: str, silent: Mapping[str, str]) -> Iterator[Leaf]:
+def with_silent(leaves: Iterable[Leaf], block: str, silent: Silent) -> Iterator[Leaf]:
     """Modules with those behind them that own nothing; one with an adapter has leaves inside."""
     if not silent:
         yield from leaves
         return
     stem = f"{block}." if block else ""
-    inside, behind = "", ""
+    inside: str = ""
+    behind: tuple[str, ...] = ()
     for leaf in leaves:
         if inside and not f"{leaf.path}.".startswith(inside):
-            yield Leaf(stem + behind, (), block)
+            yield from (Leaf(stem + path, (), block) for path in behind)
             inside = ""
         yield leaf
         path = next((p for p in silent if f"{leaf.path}.".startswith(f"{stem}{p}.")), "")
-        inside, behind = f"{stem}{path}." if path else "", silent.get(path, "")
+        inside, behind = f"{stem}{path}." if path else "", silent.get(path, ())
     if inside:
-        yield Leaf(stem + behind, (), block)
+        yield from (Leaf(stem + path, (), block) for path in behind)
+
+
+def with_tables(leaves: list[Leaf], tied: Mapping[str, int], silent: Silent) -> list[Leaf]:
+    """Stacks that share one table look words up in modules of their own (T5, BART): ``tied`` gives the number of what a
+    module stands for. The table itself is never called."""
+    tables = {path.rpartition(".")[0]: Leaf(path, (number,), "") for path, number in tied.items() if path in TABLES}
+    if not tables:
+        return leaves
+    shared = {number for table in tables.values() for number in table.owned}
+    found: list[Leaf] = []
+    for leaf in leaves:
+        if not shared.isdisjoint(leaf.owned):
+            continue
+        stack = next((stack for stack in tables if leaf.path.startswith(f"{stack}.")), "")
+        if stack:
+            found.extend(with_silent([tables.pop(stack)], "", silent))
+        found.append(leaf)
+    return found
 
 
 def leaves_of(names: list[str], order: list[int], base: int, block: str, whole: str) -> Iterator[Leaf]:

@@ -14,13 +14,24 @@ from operator import attrgetter
 
 from estimators.engines.sharding.order import execution_order
 from estimators.engines.zero_layout import Spot
-from estimators.engines.zero_leaves import SILENT, Leaf, containers, elements_below, leaf_in, leaves_of, with_silent
+from estimators.engines.zero_leaves import (
+    SILENT,
+    TABLES,
+    Leaf,
+    containers,
+    elements_below,
+    leaf_in,
+    leaves_of,
+    with_silent,
+    with_tables,
+)
 from estimators.model.spec import ModelSpec, Part
 from estimators.values import NamedTuple, dataclass
 
 FETCH, RELEASE, GRADIENT, HALF = "fetch", "release", "gradient", "half of a tied gradient"
 MADE = "gradient that waits for its leaf module"
 FORWARD, BACKWARD, RECOMPUTE = "forward", "backward", "recompute"
+PEFT = ("PeftModel", "LoraModel")  # around the whole model
 # Siblings that read the same input: a gradient of one does not reach the other.
 _PARALLEL = ("q_proj", "k_proj", "v_proj", "q_norm", "k_norm", "gate_proj", "up_proj")
 
@@ -102,8 +113,9 @@ def modules(model: ModelSpec, recompute: bool, folded: bool = True) -> Modules:
             by_part[-1].extend(with_silent(found, block, silent))
         numels.extend([p.numel for p in part.parameters] * part.count)
         trains.extend([p.trainable for p in part.parameters] * part.count)
-    leaves = _in_order(model, by_part)
-    heads = [Leaf(name.rpartition(".")[0], (roots[to],), "") for name, to in model.tied.items() if to in roots]
+    shared = {name.rpartition(".")[0]: roots[to] for name, to in model.tied.items() if to in roots}
+    leaves = with_tables(_in_order(model, by_part), shared, silent)
+    heads = [Leaf(path, (number,), "") for path, number in shared.items() if path not in TABLES]
     tied = {roots[to] for to in model.tied.values() if to in roots}
     places: dict[str, tuple[Spot | None, str]] = {}
     below = _below(model, leaves, numels)
@@ -192,7 +204,7 @@ def _readers(model: ModelSpec) -> frozenset[str]:
         paths = {kind: [p.name.rpartition(".")[0] for p in part.parameters if p.kind == kind]
                  for kind in ("embedding", "conv")}  # fmt: skip
         found.update(paths["embedding"], paths["conv"][:1])
-    return frozenset(found)
+    return frozenset((*found, *TABLES))
 
 
 def _in_order(model: ModelSpec, by_part: Sequence[list[Leaf]]) -> list[Leaf]:
@@ -210,6 +222,16 @@ def _in_order(model: ModelSpec, by_part: Sequence[list[Leaf]]) -> list[Leaf]:
     return leaves
 
 
+def _asked(leaves: list[Leaf]) -> dict[str, tuple[int, ...]]:
+    """``self.wo.weight.dtype`` in ``T5DenseActDense.forward``."""
+    found: dict[str, tuple[int, ...]] = {}
+    for leaf in leaves:
+        mlp, asks, inside = leaf.path.partition(".DenseReluDense.wo")
+        if asks and inside in ("", ".base_layer"):
+            found[f"{mlp}.DenseReluDense"] = leaf.owned
+    return found
+
+
 class _Calls:
     """Walks the leaves; a container opens before its first leaf and closes behind its last."""
 
@@ -222,11 +244,13 @@ class _Calls:
         readers: frozenset[str],
     ) -> None:
         self.leaves, self.trains, self.tied, self.tower, self.readers = leaves, trains, tied, tower, readers
-        self.around = {leaf.path: containers(leaf.path) for leaf in leaves}
+        outer = PEFT if any(".lora_A." in leaf.path for leaf in leaves) else ()
+        self.around = {leaf.path: [*outer, *containers(leaf.path)] for leaf in leaves}
         if tower:  # words are looked up by the model around the language model, which is not called yet
             self.around[leaves[0].path] = self.around[leaves[0].path][:-1]
-        # peft's layers ask for the dtype of lora_A: DeepSpeed makes it an external parameter of the layer
-        self.external = {self.around[leaf.path][-1]: leaf.owned for leaf in leaves if ".lora_A." in leaf.path}
+        # peft's layers ask for the dtype of lora_A, T5's MLP for that of wo: DeepSpeed makes an external parameter of it
+        self.adapted = {self.around[leaf.path][-1]: leaf.owned for leaf in leaves if ".lora_A." in leaf.path}
+        self.external = {**_asked(leaves), **self.adapted}
         self.fed: set[str] = set()  # modules whose input needs a gradient
         self.inside: dict[str, list[Leaf]] = {}
         for leaf in leaves:
@@ -279,7 +303,7 @@ class _Calls:
 
         peft lets the embedding's output need one where blocks are recomputed (``enable_input_require_grads``).
         """
-        needs = bool(recompute and self.external)
+        needs = bool(recompute and self.adapted)
         found: set[str] = set()
         opened: set[str] = set()
         entered, before, inside, within = "", needs, "", False
@@ -293,12 +317,14 @@ class _Calls:
                 entered, before = parent, needs
             if f"{parent}.{name}" != inside:
                 inside, within = f"{parent}.{name}", False
+            if leaf.path in TABLES:  # of a stack that begins
+                needs = bool(recompute and self.adapted)
             is_fed = before or within if parent else needs
             if is_fed and leaf is not self.leaves[0] and leaf.path not in self.readers:
                 self.fed.update((leaf.path, *(c for c in self.around[leaf.path] if c not in opened)))
             opened.update(self.around[leaf.path])
             trained = any(self.trains[i] for i in leaf.owned)
-            is_silent = not leaf.owned and not leaf.block
+            is_silent = not leaf.owned and not leaf.block and "drop" not in leaf.path
             if not is_silent and (trained or is_fed):
                 found.add(leaf.path)
             needs, within = needs or trained, within or trained

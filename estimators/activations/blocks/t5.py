@@ -22,7 +22,8 @@ def t5(b: Builder, hidden: Tensor) -> Tensor:
         hidden, _weights = attention_layer(b, hidden, "layer.1", "EncDecAttention", states=states)
     last = "layer.2" if decoder else "layer.1"
     forwarded = t5_norm(b, hidden, f"{last}.layer_norm")
-    forwarded = feed_forward(b, forwarded, f"{last}.DenseReluDense")
+    with b.tape.inside(f"{last}.DenseReluDense"):  # which ZeRO-3 gives the weight of ``wo``: it asks for its dtype
+        forwarded = feed_forward(b, forwarded, f"{last}.DenseReluDense")
     return b.add(hidden, b.dropout(forwarded, b.fraction("dropout_rate", default=0.1)))
 
 

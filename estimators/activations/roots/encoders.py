@@ -79,7 +79,7 @@ def modernbert(model: ModelSpec) -> Roots:
     def masked_lm(b: Builder, hidden: Tensor, loss: Loss) -> Tensor:
         hidden = b.norm(hidden, "model.final_norm")
         act = b.text("classifier_activation", default="gelu")
-        logits = [b.module(b.norm(b.activation(act, b.module(hidden, "head.dense")), "head.norm"), model.head)]
+        logits = [b.top(b.norm(b.activation(act, b.module(hidden, "head.dense")), "head.norm"), model.head)]
         return finished(b, logits, cross_entropy(b, b.cast(logits[0], "fp32")), loss)
 
     return Roots((Joint(0, over_ids(run), "encoder", from_data=True),), masked_lm)
@@ -91,6 +91,6 @@ def masked_head(b: Builder, hidden: Tensor, names: tuple[str, str], act: str, he
     made = b.module(hidden, dense)
     made = b.activation(act, made)
     made = b.norm(made, norm)
-    logits = [b.module(made, head)]
+    logits = [b.top(made, head)]
     del made
     return finished(b, logits, cross_entropy(b, logits[0]), loss)

@@ -92,5 +92,5 @@ def mean_of_patches(b: Builder, x: Tensor) -> Tensor:
 
 
 def classified(b: Builder, pooled: Tensor, loss: Loss) -> Tensor:
-    logits = [b.module(pooled, "classifier")]
+    logits = [b.top(pooled, "classifier")]
     return finished(b, logits, cross_entropy(b, logits[0]), loss)

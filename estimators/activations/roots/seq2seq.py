@@ -35,7 +35,7 @@ def t5(model: ModelSpec) -> Roots:
         hidden = states = behind("decoder")(b, hidden)  # type: ignore[operator]
         if b.flag("scale_decoder_outputs", b.flag("tie_word_embeddings", True) and model.family == "t5"):
             hidden = b.scale(hidden, "scaled states")
-        logits = [b.module(hidden, model.head)]
+        logits = [b.top(hidden, model.head)]
         result = finished(b, logits, cross_entropy(b, logits[0]), loss)
         del states  # ``decoder_outputs`` had them until here
         return result
@@ -77,7 +77,7 @@ def bart(model: ModelSpec) -> Roots:
         return b.norm(hidden, name) if b.weight(f"{name}.weight") is not None else hidden
 
     def head(b: Builder, hidden: Tensor, loss: Loss) -> Tensor:
-        logits = b.module(last(b, hidden, "decoder"), model.head)
+        logits = b.top(last(b, hidden, "decoder"), model.head)
         outputs = [b.shift(logits, "logits and bias")]
         del logits
         return finished(b, outputs, cross_entropy(b, outputs[0]), loss)
@@ -118,7 +118,7 @@ def whisper(model: ModelSpec) -> Roots:
         return b.dropout(hidden, b.fraction("dropout"))
 
     def head(b: Builder, hidden: Tensor, loss: Loss) -> Tensor:
-        logits = [b.module(b.norm(hidden, "model.decoder.layer_norm"), model.head)]
+        logits = [b.top(b.norm(hidden, "model.decoder.layer_norm"), model.head)]
         return finished(b, logits, cross_entropy(b, logits[0]), loss)
 
     return Roots((

@@ -14,6 +14,7 @@ _RUNS_AT = {
     "post_attention_layernorm": 2.0, "ln_2": 2.0, "pre_feedforward_layernorm": 2.5, "ffn_norm": 2.5,
     "post_feedforward_layernorm": 4.0,
 }  # fmt: skip
+_IN_SUBLAYER = {"layer_norm": 0.0, "o": 0.02}  # of T5's ``layer.0``, ``layer.1``...; the rest in between
 
 
 def execution_order(part: Part) -> list[int]:
@@ -23,7 +24,10 @@ def execution_order(part: Part) -> list[int]:
     """
 
     def when(index: int) -> tuple[float, int]:
-        return (_RUNS_AT.get(part.parameters[index].name.split(".", 1)[0], 3.0), index)
+        first, *rest = part.parameters[index].name.split(".")
+        if first == "layer" and rest[0].isdigit():
+            return int(rest[0]) + min((_IN_SUBLAYER[x] for x in rest if x in _IN_SUBLAYER), default=0.01), index
+        return _RUNS_AT.get(first, 3.0), index
 
     return sorted(range(len(part.parameters)), key=when) if part.is_block else list(range(len(part.parameters)))
 
