@@ -187,7 +187,7 @@ def placed(plan: Plan) -> Moments:
     last = {**whole, **_arriving(plan, total)}
     copies = [(OUTSIDE, {**weights, "broadcast copies": total.broadcast})]
     moments: dict[str, list[Placed]] = {
-        "load": [(IN_LOOP, {**weights, **kept}), *copies],
+        "load": [(OUTSIDE, {**weights, **kept}), *copies],
         "forward": [(site, {**before, "broadcast copies": broadcast}) for site in _forward_sites(plan)],
         "loss": [(Site("loss", END, 0, "during"), {**before, "broadcast copies": broadcast})],
         "backward": [

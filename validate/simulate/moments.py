@@ -76,6 +76,9 @@ def traces(ledger: Ledger, categories: Categories) -> dict[str, Trace]:
         if instant == "step":  # what is only let go at its end is no moment of it: gradients, block by block once more
             last_rise = next((at for at in range(len(chosen) - 1, 0, -1) if ledger.events[chosen[at]][1] > 0), 0)
             chosen = chosen[: last_rise + 1]
+        # behind what is only let go nothing is at its largest; autocast empties its cache in the order of addresses
+        rises = [not at or ledger.events[event][1] >= 0 for at, event in enumerate(chosen)]
+        chosen = chosen[rises]
         found[instant] = Trace(tokens[chosen], rows[chosen], chosen)
     return found
 

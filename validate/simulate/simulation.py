@@ -11,6 +11,8 @@ from functools import partial
 
 import numpy
 
+from estimators.engines.zero_leaves import leaf_in
+from estimators.model.spec import Part
 from estimators.run import Run
 from estimators.workload import DTYPE_BYTES
 from validate.cells.deepspeed_engine import on_cpu
@@ -104,9 +106,15 @@ def _depths(run: Run) -> tuple[int, int, int]:
     start = 3
     if run.strategy.stage == 3:
         limits = max(int(run.settings.knobs[name] or 0) for name in STAGE_3_LIMITS)
-        start = 2 + -(-limits // min(block.numel for block in run.model.blocks))
+        start = 2 + -(-limits // min(_counted(block) for block in run.model.blocks))
     start += -start % period
     return start, start + period, start + 2 * period
+
+
+def _counted(block: Part) -> int:
+    """Elements that the coordinator counts as it looks ahead: of modules that it takes whole (mixtures), none."""
+    whole = leaf_in(block)
+    return max(sum(p.numel for p in block.parameters if not whole or not p.name.startswith(f"{whole}.")), 1)
 
 
 def _whole(run: Run, layers: int, steps: int) -> Simulation:
