@@ -87,13 +87,16 @@ class Recorder(Ledger):
             return None
         local = getattr(tensor, "_local_tensor", tensor)
         if self.device.counts and local.device.type == "cpu":
-            self.on_host.add(block)
+            self._on_host.add(block)
         elif self.device.counts and not local.is_meta:
             self.addresses[block] = local.untyped_storage().data_ptr()
         return block
 
     def place_on_host(self, tensors: Iterable[torch.Tensor | None]) -> None:
         """Nothing to say: on a card every tensor knows where it lies, and a CPU is device and host in one."""
+
+    def place_site_on_host(self, site: str) -> None:
+        """As above."""
 
     def _change(self, block: Block, size: int) -> None:
         if any(piece in block.site for piece in NOT_COUNTED):

@@ -182,14 +182,12 @@ def port_is_taken_injected(place: Path) -> None:
         first = (
             "import dist_advisor; sys.meta_path.insert(0, dist_advisor.OwnPackages())\n"
             "import validate.launch as l\n"
-            f"ports = iter([{port}]); real = l.free_port\n"
-            "l.free_port = lambda: next(ports, None) or real()"
+            f"import pathlib; ports = iter([{port}]); real = l.free_port; again = pathlib.Path({str(place / 'again')!r})\n"
+            "l.free_port = lambda: next(ports, None) or (again.touch(), real())[1]"
         )
         drill = Drill(place)
         drill.start(first=first, MASTER_PORT=str(port))
-        drill.until(lambda: not drill.left() or (drill.keep / "rank-0.pid").exists())
-        pid = drill.pid(0)
-        drill.until(lambda: drill.pid(0) != pid)  # the second start
+        drill.until((place / "again").exists)  # the first start met nobody
         drill.reaches(0, "build")  # has met its peer
         os.kill(drill.command.pid, signal.SIGINT)
         drill.end(130)
