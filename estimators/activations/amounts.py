@@ -319,8 +319,10 @@ def _before(stretches: tuple[Stretch, ...], part: int) -> Before:
         if number < part:
             kept += stretch.kept(stretch.pieces)
             copies += stretch.copies * stretch.pieces
-        for into, counts, ends in ((shared, stretch.again, "-"), (forward, stretch.again or stretch.role == role, "-"),
-                                   (loss, stretch.again, RETURNED)):  # fmt: skip
+        for into, counts in ((shared, stretch.again), (forward, stretch.again or stretch.role == role),
+                             (loss, stretch.again)):  # fmt: skip
             into.update(stretch.shared)
-            into.update((n, size) for n, size in stretch.present if n not in into and (counts or n.endswith(ends)))
+            for name, size in stretch.present:
+                if name not in into and (counts or (into is loss and name.endswith(RETURNED))):
+                    into[name] = size
     return Before(kept, copies, sum(shared.values()), sum(forward.values()), sum(loss.values()), frame, outputs)

@@ -153,8 +153,7 @@ class Coordinator:
             self._now()
         self.again = self.again or phase == RECOMPUTE
         if self.again and phase == BACKWARD and self.stands[0] != "during":
-            self.stands = "during", ""
-            self._now()
+            self._stand("during", "")
         stops = bool(owned) and self.stands[0] != "during"
         if kind == FETCH:
             if stops:

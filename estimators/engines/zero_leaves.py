@@ -131,7 +131,7 @@ def leaves_of(names: list[str], order: list[int], base: int, block: str, whole: 
         if whole and f"{here}.".startswith(f"{whole}."):
             here = whole
         if whole and path == whole != here:
-            yield Leaf(path, tuple(sorted(owned)), block, _arriving({n: names[n - base] for n in sorted(owned)}))
+            yield Leaf(path, tuple(sorted(owned)), block, tuple(reversed(owned)))
             owned = []
         elif here != path and owned:
             if ".lora_A." in path:
@@ -143,13 +143,6 @@ def leaves_of(names: list[str], order: list[int], base: int, block: str, whole: 
             owned = []
         path = here
         owned.append(number)
-
-
-def _arriving(names: Mapping[int, str]) -> tuple[int, ...]:
-    """Gradients inside a mixture: last used, first made; of adapters on stacked experts as their views were made, all
-    before a product is (``activations/wrapped.py``), the inner wrapper's first."""
-    factors = [number for number, name in names.items() if ".experts." in name and ".lora_" in name]
-    return (*factors, *reversed([number for number in names if number not in factors]))
 
 
 def containers(path: str) -> list[str]:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
 
-from estimators.engines.sharding.order import execution_order
+from estimators.engines.sharding.order import execution_order, used_order
 from estimators.engines.zero_layout import Spot
 from estimators.engines.zero_leaves import (
     SILENT,
@@ -97,7 +97,8 @@ def modules(model: ModelSpec, recompute: bool, folded: bool = True) -> Modules:
     number = -1
     silent = {path: name for part in model.blocks for path, name in SILENT.get(part.class_name, {}).items()}
     for part in model.parts:
-        order, start = execution_order(part), len(numels)
+        whole, start = leaf_in(part), len(numels)
+        order = (used_order if whole else execution_order)(part)
         number += part.is_block
         by_part.append([])
         for index in _shown(part) if folded else range(part.count):
@@ -108,7 +109,6 @@ def modules(model: ModelSpec, recompute: bool, folded: bool = True) -> Modules:
                 spots[block] = (number, index)
             else:
                 roots.update((name, base + i) for i, name in enumerate(names))
-            whole = leaf_in(part)
             found = leaves_of(names, [base + i for i in order], base, block, whole and f"{block}.{whole}")
             by_part[-1].extend(with_silent(found, block, silent))
         numels.extend([p.numel for p in part.parameters] * part.count)

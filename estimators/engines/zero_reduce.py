@@ -89,6 +89,11 @@ def records(
     return tuple(kept)
 
 
+def _how(made: int) -> str:
+    """How a gradient counts that a hook gets: by the clock of its block, where that is known."""
+    return "arrives" if made >= 0 else "late"
+
+
 def _held(moment: Held) -> tuple[int, bool]:
     return moment.gradients, moment.has_bucket
 
@@ -133,9 +138,7 @@ class _Replay:
         backward: dict[tuple[Spot, str, int], int] = {}  # the most gradients at each moment, in the order of time
         entered: list[Held] = []  # what is there when a block begins, before the first gradient of its own
         reduce: dict[tuple[Spot, int], tuple[int, int, int]] = {}  # bytes, then gradients and copies
-        made = (
-            -1 if at_the_end else sizes[half] if half >= 0 else 0
-        )  # of this block's gradients; its half is the head's
+        made = -1 if at_the_end else sizes[half] if half >= 0 else 0  # of this block; the half is the head's
 
         def moment(copies: int) -> None:
             size, now = (alive + pieces) * element + copies, (spot, made)
@@ -193,15 +196,15 @@ class _Replay:
                     alive -= numel
                 elements += numel
                 bucket.append(index)
-            if most > backward.get((spot, "arrives" if made >= 0 else "late", made), -1):
-                backward[spot, "arrives" if made >= 0 else "late", made] = most
+            arrival = spot, _how(made), made
+            if most > backward.get(arrival, -1):
+                backward[arrival] = most
             if made >= 0:
                 backward[spot, "between", made] = alive + pieces
         before = Held((END, 0), self._at_start(), 0, "early", False)
         behind = (Held(spot, size, 0, how, True, made) for (spot, how, made), size in backward.items())
         reduced = (
-            Held(spot, held, copies, "arrives" if made >= 0 else "late", True, made)
-            for (spot, made), (_, held, copies) in reduce.items()
+            Held(spot, held, copies, _how(made), True, made) for (spot, made), (_, held, copies) in reduce.items()
         )
         return Collected(
             (

@@ -73,9 +73,6 @@ def traces(ledger: Ledger, categories: Categories) -> dict[str, Trace]:
             chosen = chosen[inside if instant == "reduce" else ~inside]
             if not len(chosen):  # nothing to reduce with: the end of backward
                 chosen = numpy.array([last - 1])
-        if instant == "step":  # what is only let go at its end is no moment of it: gradients, block by block once more
-            last_rise = next((at for at in range(len(chosen) - 1, 0, -1) if ledger.events[chosen[at]][1] > 0), 0)
-            chosen = chosen[: last_rise + 1]
         # behind what is only let go nothing is at its largest; autocast empties its cache in the order of addresses
         rises = [not at or ledger.events[event][1] >= 0 for at, event in enumerate(chosen)]
         chosen = chosen[rises]
